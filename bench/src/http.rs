@@ -110,14 +110,14 @@ impl BenchHttpConnection {
     pub(crate) async fn read_response(&mut self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         let head = self.read_head().await?;
         match length_of(&self.buffer[..head])? {
-            HttpBodyLength::Known(length) => {
+            HttpBodyFraming::Known(length) => {
                 while self.buffer.len() < head + length {
                     self.read_more().await?;
                 }
             }
             // The line break of the head precedes the first chunk as that of a chunk precedes the
             // next.
-            HttpBodyLength::Chunked => {
+            HttpBodyFraming::Chunked => {
                 while !self.buffer[head - 2..].ends_with(b"\r\n0\r\n\r\n") {
                     self.read_more().await?;
                 }
@@ -147,25 +147,25 @@ impl BenchHttpConnection {
 }
 
 /// Way in which the end of an HTTP body is found.
-enum HttpBodyLength {
+enum HttpBodyFraming {
     Known(usize),
     Chunked,
 }
 
 /// Returns the end of the body by the headers in `head`.
-fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyLength> {
+fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyFraming> {
     let head = std::str::from_utf8(head)?;
     for line in head.split("\r\n").skip(1) {
         let Some((name, value)) = line.split_once(": ") else { continue };
         if name.eq_ignore_ascii_case("content-length") {
-            return Ok(HttpBodyLength::Known(value.parse()?));
+            return Ok(HttpBodyFraming::Known(value.parse()?));
         }
         if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Ok(HttpBodyLength::Chunked);
+            return Ok(HttpBodyFraming::Chunked);
         }
     }
     // Without these headers, there is no body.
-    Ok(HttpBodyLength::Known(0))
+    Ok(HttpBodyFraming::Known(0))
 }
 
 /// The times at which requests are sent.

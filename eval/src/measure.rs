@@ -59,7 +59,7 @@ impl QualityMetric {
 
 /// The mean of a figure over some questions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MeanGain {
+pub struct MeanMetricValue {
     pub value: f64,
     /// Half of the 95 % confidence interval.
     pub half_width: f64,
@@ -95,10 +95,10 @@ impl EvaluatedSearchMethod {
         metric: QualityMetric,
         questions: &[EvalQuestion],
         selects: impl Fn(&EvalQuestion) -> bool,
-    ) -> MeanGain {
+    ) -> MeanMetricValue {
         let gains = self.gains(metric, questions, selects);
         let (least, most) = interval(|random| mean(&resample(&gains, random)));
-        MeanGain { value: mean(&gains), half_width: (most - least) / 2.0 }
+        MeanMetricValue { value: mean(&gains), half_width: (most - least) / 2.0 }
     }
 
     /// Returns the share of questions whose right answer has at most the rank `last`.
@@ -126,7 +126,7 @@ pub fn table(methods: &[EvaluatedSearchMethod], questions: &[EvalQuestion]) -> S
         "|---".repeat(7 + languages.len())
     );
     for method in methods {
-        let MeanGain { value, half_width } =
+        let MeanMetricValue { value, half_width } =
             method.mean_gain(QualityMetric::ReciprocalRank, questions, |_| true);
         let mrr_of = |lang: &PackageLanguage| {
             format!("{:.3} | ", method.mrr(questions, |it| it.lang == *lang))
@@ -173,7 +173,7 @@ pub fn package_table(
 
 /// The ratio of two methods, and its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MethodRatio {
+pub struct SearchMethodRatio {
     pub value: f64,
     pub least: f64,
     pub most: f64,
@@ -188,7 +188,7 @@ pub fn ratio(
     other: &EvaluatedSearchMethod,
     questions: &[EvalQuestion],
     selects: impl Fn(&EvalQuestion) -> bool,
-) -> MethodRatio {
+) -> SearchMethodRatio {
     let gains = method.gains(metric, questions, &selects);
     let others = other.gains(metric, questions, &selects);
     let pairs: Vec<(f64, f64)> = gains.into_iter().zip(others).collect();
@@ -197,7 +197,7 @@ pub fn ratio(
         one / f64::max(other, f64::MIN_POSITIVE)
     };
     let (least, most) = interval(|random| ratio_of(&resample(&pairs, random)));
-    MethodRatio { value: ratio_of(&pairs), least, most }
+    SearchMethodRatio { value: ratio_of(&pairs), least, most }
 }
 
 /// Returns true if a question has few words of the name of its function.

@@ -11,7 +11,7 @@ use crate::baselines::bm25::{FunctionBm25Index, WordSplitting};
 use crate::baselines::rank_of;
 use crate::chunked::{ChunkedFile, EvalFileIndex, chunk_package};
 use crate::measure::{EvalQuestion, EvaluatedSearchMethod, QualityMetric, is_low, table};
-use crate::set::functions::{CommentlessFile, strip_package};
+use crate::set::functions::{FileWithoutComments, strip_package};
 use crate::set::{PackageSplit, load};
 use crate::sources;
 use crate::summary::{ComparedMethods, SummaryTable};
@@ -99,7 +99,7 @@ pub fn run(
     Ok(page)
 }
 
-fn places_of(file: &CommentlessFile) -> impl Iterator<Item = FunctionLineRange<'_>> {
+fn places_of(file: &FileWithoutComments) -> impl Iterator<Item = FunctionLineRange<'_>> {
     let place = move |(first, last): &(u32, u32)| FunctionLineRange {
         path: file.path.as_str(),
         first: *first,

@@ -14,7 +14,7 @@ use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticEmbeddingModel;
 
 use crate::set::{EvalPackage, PackageFunction, PackageSplit, load};
-use table::{D, PARTS, TrainedWordTable, TrainingPair, WeightedWords, weigh};
+use table::{D, PARTS, TrainedWordTable, TrainingPair, WeightedWordIds, weigh};
 
 /// Path of the word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
@@ -198,8 +198,8 @@ fn build_pairs(
 
 /// Package that is left out of the training, to measure quality.
 struct HeldOutPackage {
-    units: Vec<[WeightedWords; PARTS]>,
-    queries: Vec<(WeightedWords, usize, f32)>,
+    units: Vec<[WeightedWordIds; PARTS]>,
+    queries: Vec<(WeightedWordIds, usize, f32)>,
 }
 
 /// Returns the functions and questions of a package as words by number.

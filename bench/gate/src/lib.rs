@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use toolgate_contract::{
     AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultText, Tool,
-    ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolResultForm, ToolSpec,
+    ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolResultFormat, ToolSpec,
     erase_tool,
 };
 use toolgate_dialects::mcp::McpDialect;
@@ -245,7 +245,7 @@ fn server_info() -> ServerInfo {
         zyra_body_bytes_max: None,
         requires_auth: false,
         tls: false,
-        results: ToolResultForm::Both,
+        results: ToolResultFormat::Both,
     }
 }
 

@@ -159,13 +159,13 @@ impl WorkPoolThreads {
 /// Runs the computation `work`, whose expensive steps end early after `deadline`.
 pub fn run_until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
     /// Guard that restores the deadline of the enclosing computation.
-    struct OuterDeadlineGuard(Option<Instant>);
-    impl Drop for OuterDeadlineGuard {
+    struct RestoreDeadlineGuard(Option<Instant>);
+    impl Drop for RestoreDeadlineGuard {
         fn drop(&mut self) {
             DEADLINE.set(self.0);
         }
     }
-    let _outer = OuterDeadlineGuard(DEADLINE.replace(Some(deadline)));
+    let _outer = RestoreDeadlineGuard(DEADLINE.replace(Some(deadline)));
     work()
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::chunk::{BYTES_MAX, ChunkKind, HEAD_BYTES_MAX, LINES_MAX, TextChunk};
 use crate::docs;
 use crate::join::{
-    ChunkLineRange, NAMES_MAX, PieceJoinRule, add_doc, add_names, join_small, limit_pieces,
+    ChunkLineRange, ChunkMergeRule, NAMES_MAX, add_doc, add_names, join_small, limit_pieces,
 };
 use crate::lines::LineIndexedText;
 use crate::outline::{NO_DEPTH, OutlinePart, OutlinePartKind, TextOutline};
@@ -92,7 +92,7 @@ impl TextChunker<'_, '_> {
             add_doc(&mut piece, &inner.doc, &inner.doc_bytes);
         }
         piece.join_rule =
-            if is_small(part) { PieceJoinRule::Neighbours } else { PieceJoinRule::Alone };
+            if is_small(part) { ChunkMergeRule::Neighbours } else { ChunkMergeRule::Alone };
         self.push_split(piece);
     }
 
@@ -110,16 +110,16 @@ impl TextChunker<'_, '_> {
                 piece.names.clear();
                 piece.head.clear();
                 piece.container = Some(at);
-                PieceJoinRule::Next
+                ChunkMergeRule::Next
             }
-            OutlinePartKind::Value | OutlinePartKind::Key if is_short => PieceJoinRule::Next,
-            OutlinePartKind::Section if last - first < 3 => PieceJoinRule::Neighbours,
+            OutlinePartKind::Value | OutlinePartKind::Key if is_short => ChunkMergeRule::Next,
+            OutlinePartKind::Section if last - first < 3 => ChunkMergeRule::Neighbours,
             OutlinePartKind::Function
             | OutlinePartKind::Type
             | OutlinePartKind::Scope
             | OutlinePartKind::Value
             | OutlinePartKind::Section
-            | OutlinePartKind::Key => PieceJoinRule::Alone,
+            | OutlinePartKind::Key => ChunkMergeRule::Alone,
         };
         self.push_split(piece);
     }
@@ -143,7 +143,7 @@ impl TextChunker<'_, '_> {
                 head: String::new(),
                 doc: String::new(),
                 doc_bytes: Vec::new(),
-                join_rule: PieceJoinRule::Neighbours,
+                join_rule: ChunkMergeRule::Neighbours,
                 container: outer,
                 opened_part: None,
             },
@@ -160,15 +160,15 @@ impl TextChunker<'_, '_> {
             && matches!(self.loose_kind, ChunkKind::Section | ChunkKind::Text)
             && self.lines.line(0).trim_end() == "---";
         piece.join_rule = if is_front_matter {
-            PieceJoinRule::Alone
+            ChunkMergeRule::Alone
         } else if closes || ends || (is_end && last == first) {
-            PieceJoinRule::Previous
+            ChunkMergeRule::Previous
         } else if !is_end && is_little {
-            PieceJoinRule::Next
+            ChunkMergeRule::Next
         } else if piece.kind == ChunkKind::Function {
-            PieceJoinRule::Alone
+            ChunkMergeRule::Alone
         } else {
-            PieceJoinRule::Neighbours
+            ChunkMergeRule::Neighbours
         };
         self.push_split(piece);
     }
@@ -197,7 +197,7 @@ impl TextChunker<'_, '_> {
             head: part.head.clone(),
             doc: String::new(),
             doc_bytes: Vec::new(),
-            join_rule: PieceJoinRule::Alone,
+            join_rule: ChunkMergeRule::Alone,
             container: part.outer,
             opened_part: None,
         }
@@ -224,7 +224,7 @@ impl TextChunker<'_, '_> {
                 head: piece.head.clone(),
                 doc,
                 doc_bytes,
-                join_rule: PieceJoinRule::Alone,
+                join_rule: ChunkMergeRule::Alone,
                 container: piece.container,
                 opened_part: None,
             });

@@ -4,7 +4,7 @@ use crate::outline::OutlinePartKind;
 
 /// A definition that begins on a line, as guessed from that line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GuessedLineDefinition {
+pub(crate) struct GuessedDefinition {
     /// Names that the line defines.
     pub(crate) names: Vec<String>,
     /// Enclosing name, if the line contains one: `Server` in `func (s *Server) Serve(`.
@@ -47,7 +47,7 @@ const CONTROL_WORDS: [&str; 24] = [
 ];
 
 /// Returns the definition that begins in `line`, if the line looks like a definition.
-pub(crate) fn guess_definition(line: &str) -> Option<GuessedLineDefinition> {
+pub(crate) fn guess_definition(line: &str) -> Option<GuessedDefinition> {
     let code = line.trim();
     if code.is_empty() || is_leading_line(code) {
         return None;
@@ -67,7 +67,7 @@ pub(crate) fn is_leading_line(code: &str) -> bool {
 
 /// Returns the definition in a line with a keyword, such as `pub async fn name`, `export default
 /// class Name`, `const NAME`.
-fn match_keyword(code: &str, is_nested: bool) -> Option<GuessedLineDefinition> {
+fn match_keyword(code: &str, is_nested: bool) -> Option<GuessedDefinition> {
     let mut rest = code;
     // A definition has few modifiers. A keyword after more words is part of an expression.
     for _ in 0..6 {
@@ -86,7 +86,7 @@ fn match_keyword(code: &str, is_nested: bool) -> Option<GuessedLineDefinition> {
             let is_local = kind == OutlinePartKind::Value && is_nested;
             let (above, after) = receiver(word, after);
             let names = if is_local { Vec::new() } else { names_after(word, after) };
-            return (!names.is_empty()).then_some(GuessedLineDefinition {
+            return (!names.is_empty()).then_some(GuessedDefinition {
                 names,
                 outer_name: above,
                 kind,
@@ -160,7 +160,7 @@ fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
 
 /// Returns the definition in a line without a keyword, such as `static int name(int x) {`, `public
 /// void name()`, `name(args) {`, `name() {`.
-fn match_shape(code: &str) -> Option<GuessedLineDefinition> {
+fn match_shape(code: &str) -> Option<GuessedDefinition> {
     let (head, args) = code.split_once('(')?;
     let name_at = head.trim_end_matches(is_name).len();
     let (before, name) = head.split_at(name_at);
@@ -174,7 +174,7 @@ fn match_shape(code: &str) -> Option<GuessedLineDefinition> {
         && !before.contains(['=', '.', '"', '\'', '|', '!', '?', '+'])
         && !code.ends_with([';', ','])
         && (opens || ((is_typed || is_scoped) && code.ends_with(')')));
-    (fits && (is_typed || is_scoped || before.is_empty())).then(|| GuessedLineDefinition {
+    (fits && (is_typed || is_scoped || before.is_empty())).then(|| GuessedDefinition {
         names: vec![name.to_owned()],
         outer_name: None,
         kind: OutlinePartKind::Function,

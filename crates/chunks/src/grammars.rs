@@ -23,7 +23,7 @@ pub(crate) struct LanguageDefinition {
     /// Name of the language, as in [`FileClassification`](crate::FileClassification).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
-    pub(crate) letters: GrammarAlphabet,
+    pub(crate) letters: IdentifierCharset,
     /// Roles of the grammar's node kinds. Other nodes are only searched for nodes inside them.
     pub(crate) roles: &'static [(&'static str, SyntaxNodeRole)],
     pub(crate) docs: DocCommentPlacement,
@@ -31,7 +31,7 @@ pub(crate) struct LanguageDefinition {
 
 /// Letters that a grammar accepts in names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GrammarAlphabet {
+pub(crate) enum IdentifierCharset {
     All,
     /// The grammar accepts ASCII letters only. The parser receives an ASCII letter in place of
     /// every other letter.

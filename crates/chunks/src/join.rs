@@ -29,7 +29,7 @@ pub(crate) struct ChunkLineRange {
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    pub(crate) join_rule: PieceJoinRule,
+    pub(crate) join_rule: ChunkMergeRule,
     /// The outline's part that contains the piece. Only pieces of one part are merged.
     pub(crate) container: Option<usize>,
     /// The outline's part whose first lines are this piece. Constants and fields that follow are
@@ -49,7 +49,7 @@ impl ChunkLineRange {
 
 /// Rule for joining a piece of text with its neighbours to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PieceJoinRule {
+pub(crate) enum ChunkMergeRule {
     /// Piece of text that is never joined with its neighbours.
     Alone,
     /// The piece of text is joined with other small pieces.
@@ -80,20 +80,20 @@ pub(crate) fn join_small(
         }
         match (piece.join_rule, joined.last_mut()) {
             // Imports belong to the head of the file above them.
-            (PieceJoinRule::Next, Some(last))
+            (ChunkMergeRule::Next, Some(last))
                 if last.names.is_empty()
                     && can_merge(last, &piece)
                     && fits(last.first, piece.last, MIXED_LINES_MAX) =>
             {
                 append_piece(last, piece);
             }
-            (PieceJoinRule::Next, _) => opening = Some(piece),
-            (PieceJoinRule::Previous, Some(last))
+            (ChunkMergeRule::Next, _) => opening = Some(piece),
+            (ChunkMergeRule::Previous, Some(last))
                 if fits(last.first, piece.last, JOINED_LINES_MAX) =>
             {
                 last.last = piece.last;
             }
-            (PieceJoinRule::Neighbours, Some(last)) if can_merge(last, &piece) => {
+            (ChunkMergeRule::Neighbours, Some(last)) if can_merge(last, &piece) => {
                 let most = merged_lines_max(last, &piece);
                 if fits(last.first, piece.last, most) {
                     append_piece(last, piece);
@@ -101,7 +101,7 @@ pub(crate) fn join_small(
                     joined.push(piece);
                 }
             }
-            (PieceJoinRule::Alone | PieceJoinRule::Neighbours | PieceJoinRule::Previous, _) => {
+            (ChunkMergeRule::Alone | ChunkMergeRule::Neighbours | ChunkMergeRule::Previous, _) => {
                 joined.push(piece);
             }
         }
@@ -169,7 +169,7 @@ fn merge_groups(
 
 fn can_merge(last: &ChunkLineRange, piece: &ChunkLineRange) -> bool {
     let are_beside =
-        last.join_rule == PieceJoinRule::Neighbours && last.container == piece.container;
+        last.join_rule == ChunkMergeRule::Neighbours && last.container == piece.container;
     let is_of_type = last.opened_part.is_some() && last.opened_part == piece.container;
     (are_beside || is_of_type && piece.kind == ChunkKind::Code)
         && last.names.len() + piece.names.len() <= NAMES_MAX
@@ -199,7 +199,7 @@ fn prepend_piece(before: ChunkLineRange, mut piece: ChunkLineRange) -> ChunkLine
     let doc_bytes = std::mem::take(&mut piece.doc_bytes);
     (piece.doc, piece.doc_bytes) = (before.doc, before.doc_bytes);
     add_doc(&mut piece, &doc, &doc_bytes);
-    if piece.join_rule == PieceJoinRule::Previous {
+    if piece.join_rule == ChunkMergeRule::Previous {
         piece.join_rule = before.join_rule;
     }
     piece

@@ -37,7 +37,7 @@ pub use code::{
 };
 pub use language::{FileClassification, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
-pub use symbols::{CodeSymbol, CodeSymbolPrecision, guess_names, list_symbols};
+pub use symbols::{CodeSymbol, SymbolDetectionMethod, guess_names, list_symbols};
 
 /// `true` if this program contains the grammars, and can parse code by itself.
 pub const HAS_GRAMMARS: bool = cfg!(feature = "grammars");

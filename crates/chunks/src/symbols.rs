@@ -30,7 +30,7 @@ pub struct CodeSymbol {
 
 /// Precision with which definitions are found in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CodeSymbolPrecision {
+pub enum SymbolDetectionMethod {
     /// Parses the text by the grammar of its language, if there is one.
     Grammar,
     /// Guesses definitions from single lines, which is faster and sometimes wrong.
@@ -39,15 +39,15 @@ pub enum CodeSymbolPrecision {
 
 /// Lists the definitions in `text`, the content of the file at `path`, in the order of their first
 /// lines. A container comes before its content.
-pub fn list_symbols(path: &str, text: &str, care: CodeSymbolPrecision) -> Vec<CodeSymbol> {
+pub fn list_symbols(path: &str, text: &str, care: SymbolDetectionMethod) -> Vec<CodeSymbol> {
     let lines = LineIndexedText::new(text);
     let outline = match care {
-        CodeSymbolPrecision::LineByLine
+        SymbolDetectionMethod::LineByLine
             if FileClassification::for_path(path).kind == FilePurpose::Code =>
         {
             guess::outline(&lines)
         }
-        CodeSymbolPrecision::LineByLine | CodeSymbolPrecision::Grammar => {
+        SymbolDetectionMethod::LineByLine | SymbolDetectionMethod::Grammar => {
             outline_of(path, &lines).0
         }
     };
@@ -87,7 +87,7 @@ mod tests {
 
     const TEXT: &str = "use std::fmt;\n\n/// Keeps.\npub struct Store {\n    at: u32,\n}\n\nimpl Store {\n    /// Opens.\n    fn open(&self) -> u32 {\n        self.at\n    }\n}\n";
 
-    fn shown(care: CodeSymbolPrecision) -> Vec<String> {
+    fn shown(care: SymbolDetectionMethod) -> Vec<String> {
         let symbols = list_symbols("a.rs", TEXT, care);
         let shown = symbols.iter().map(|it| {
             let CodeSymbol { first, line, last, kind, name, within, head } = it;
@@ -102,8 +102,8 @@ mod tests {
             "3 4 6 Type Store in : pub struct Store",
             "9 10 12 Function open in Store: fn open(&self) -> u32",
         ];
-        assert_eq!(shown(CodeSymbolPrecision::Grammar), expected);
-        assert_eq!(shown(CodeSymbolPrecision::LineByLine), expected);
+        assert_eq!(shown(SymbolDetectionMethod::Grammar), expected);
+        assert_eq!(shown(SymbolDetectionMethod::LineByLine), expected);
     }
 
     #[test]

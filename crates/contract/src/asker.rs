@@ -18,8 +18,8 @@ pub struct QuestionAsker {
     /// True if the caller answers questions by making the call again.
     repeats_calls: bool,
     /// Function that marks the request state as used, if a consent is valid only once.
-    redeem: Option<RequestStateRedeemFn>,
-    mode: QuestionDelivery,
+    redeem: Option<ConsumeRequestStateFn>,
+    mode: QuestionDeliveryMode,
 }
 
 /// The answers and the note of a call, which all copies of its asker share.
@@ -33,11 +33,11 @@ struct AskerMemory {
 
 /// Function that marks a request state as used. It returns false if the state was used before, and
 /// an error if that cannot be known.
-pub type RequestStateRedeemFn = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
+pub type ConsumeRequestStateFn = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
 
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
-enum QuestionDelivery {
+enum QuestionDeliveryMode {
     /// Absence of a way to ask the caller questions.
     #[default]
     Nobody,
@@ -67,7 +67,7 @@ impl QuestionAsker {
             supported,
             memory: Arc::new(Mutex::new(memory)),
             repeats_calls: true,
-            mode: QuestionDelivery::OnRepeat,
+            mode: QuestionDeliveryMode::OnRepeat,
             ..Self::default()
         }
     }
@@ -80,31 +80,31 @@ impl QuestionAsker {
 
     /// Returns the asker, changed so that each consent is valid only once. `spend` marks the
     /// request state as used.
-    pub fn with_single_use(self, spend: RequestStateRedeemFn) -> Self {
+    pub fn with_single_use(self, spend: ConsumeRequestStateFn) -> Self {
         Self { redeem: Some(spend), ..self }
     }
 
     /// Returns the asker with its answers marked as sent before any question. Such answers never
     /// count as consent, because the person has not seen the question.
-    pub fn with_unasked_answers(self) -> Self {
+    pub fn with_unsolicited_answers(self) -> Self {
         Self { answers_unasked: true, ..self }
     }
 
     /// Creates a question asker for a caller that answers questions while the call runs.
     pub fn during_call(supported: QuestionSupport, ask: Arc<dyn QuestionSender>) -> Self {
-        Self { supported, mode: QuestionDelivery::DuringCall(ask), ..Self::default() }
+        Self { supported, mode: QuestionDeliveryMode::DuringCall(ask), ..Self::default() }
     }
 
     /// Returns a copy of the question asker that sends its questions through `ask`. The copy keeps
     /// the answers so far.
     pub fn with_sender(&self, ask: Arc<dyn QuestionSender>) -> Self {
-        Self { mode: QuestionDelivery::DuringCall(ask), repeats_calls: false, ..self.clone() }
+        Self { mode: QuestionDeliveryMode::DuringCall(ask), repeats_calls: false, ..self.clone() }
     }
 
     /// Returns a copy of the asker whose questions pass through `ask`, which forwards them to this
     /// asker.
     pub fn with_proxy(&self, ask: Arc<dyn QuestionSender>) -> Self {
-        Self { mode: QuestionDelivery::DuringCall(ask), ..self.clone() }
+        Self { mode: QuestionDeliveryMode::DuringCall(ask), ..self.clone() }
     }
 
     /// Returns true if a question ends the call and the answer arrives with another call.
@@ -132,8 +132,8 @@ impl QuestionAsker {
     /// Returns the kinds of question that the caller supports.
     pub fn supported(&self) -> QuestionSupport {
         match self.mode {
-            QuestionDelivery::Nobody => QuestionSupport::default(),
-            QuestionDelivery::OnRepeat | QuestionDelivery::DuringCall(_) => self.supported,
+            QuestionDeliveryMode::Nobody => QuestionSupport::default(),
+            QuestionDeliveryMode::OnRepeat | QuestionDeliveryMode::DuringCall(_) => self.supported,
         }
     }
 
@@ -186,14 +186,14 @@ impl QuestionAsker {
             return Err(ToolError::cannot_ask(question.kind()));
         }
         let answers = match &self.mode {
-            QuestionDelivery::Nobody | QuestionDelivery::OnRepeat => {
+            QuestionDeliveryMode::Nobody | QuestionDeliveryMode::OnRepeat => {
                 return Err(ToolError::new(
                     ToolErrorKind::Asks(open),
                     "the tool asks the client a question; answer the question and call the tool \
                      again",
                 ));
             }
-            QuestionDelivery::DuringCall(ask) => ask.ask(open.clone()).await?,
+            QuestionDeliveryMode::DuringCall(ask) => ask.ask(open.clone()).await?,
         };
         // Answers to questions that were not asked are dropped.
         let answers: ClientAnswers =

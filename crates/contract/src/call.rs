@@ -194,7 +194,7 @@ impl ToolContext {
     ///
     /// # Errors
     /// The call was cancelled.
-    pub async fn unless_canceled<F: Future>(&self, work: F) -> Result<F::Output, ToolError> {
+    pub async fn run_unless_canceled<F: Future>(&self, work: F) -> Result<F::Output, ToolError> {
         self.cancel.run_until_cancelled(work).await.ok_or_else(ToolError::canceled)
     }
 

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Value, json};
 
-use crate::json_size::WrittenByteCounter;
+use crate::json_size::ByteCountingWriter;
 use crate::{CallError, exact_json};
 
 /// The origin of a call: the data about its request from which its envelope is made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallOrigin {
+pub struct EnvelopeRequestInfo {
     /// The transport of the request: `http`, `stdio` or `websocket`.
     pub transport: &'static str,
     /// The kind of the request, e.g. `tool`, `prompt`, `discover`.
@@ -74,11 +74,11 @@ pub struct EnvelopeMetadata {
     pub schema_version: String,
     /// True if equal requests get equal ids in their envelopes.
     pub deterministic: bool,
-    /// The transport of the call; see [`CallOrigin::transport`].
+    /// The transport of the call; see [`EnvelopeRequestInfo::transport`].
     pub transport: String,
-    /// The kind of the request; see [`CallOrigin::route`].
+    /// The kind of the request; see [`EnvelopeRequestInfo::route`].
     pub route: String,
-    /// The JSON-RPC method of the request; see [`CallOrigin::method`].
+    /// The JSON-RPC method of the request; see [`EnvelopeRequestInfo::method`].
     pub method: String,
     /// The duration of the call in milliseconds.
     pub duration_ms: f64,
@@ -294,7 +294,7 @@ pub fn canonical_json(value: &Value) -> String {
 /// Returns the length of the [`canonical_json`] of `value` in bytes. The order of keys does not
 /// affect it.
 pub fn canonical_json_len(value: &Value) -> u64 {
-    let mut count = WrittenByteCounter::default();
+    let mut count = ByteCountingWriter::default();
     write_ascii(value, &mut count);
     count.0 as u64
 }

@@ -38,9 +38,9 @@ const RESERVED_KEYS: &str = "$serde_json::private::";
 /// Fails if `text` is not one JSON value, if a number is longer than [`NUMBER_BYTES_MAX`], or if a
 /// key begins with `$serde_json::private::`.
 pub fn parse(text: &str) -> serde_json::Result<Value> {
-    let numbers = NumberSpellings::new(text);
+    let numbers = OriginalNumberTexts::new(text);
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = ExactValueSeed(&numbers).deserialize(&mut reader)?;
+    let value = ExactJsonValueSeed(&numbers).deserialize(&mut reader)?;
     reader.end().map(|()| value)
 }
 
@@ -170,12 +170,12 @@ pub fn deserialize_list<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<Valu
 /// A visitor of serde_json gets them with another spelling, and finds their own spelling here. It
 /// must visit every value of the text exactly once.
 #[derive(Debug)]
-pub struct NumberSpellings<'t> {
+pub struct OriginalNumberTexts<'t> {
     /// The JSON text after the last number with an exponent.
     rest: Cell<&'t str>,
 }
 
-impl<'t> NumberSpellings<'t> {
+impl<'t> OriginalNumberTexts<'t> {
     /// Creates the source of the numbers in the JSON `text`.
     pub fn new(text: &'t str) -> Self {
         Self { rest: Cell::new(text) }
@@ -189,16 +189,16 @@ impl<'t> NumberSpellings<'t> {
     pub fn start_map<'de, A: MapAccess<'de>>(
         &self,
         entries: &mut A,
-    ) -> Result<JsonMapStart, A::Error> {
+    ) -> Result<JsonMapFirstEntry, A::Error> {
         Ok(match entries.next_key_seed(FirstMapKeySeed)? {
-            None => JsonMapStart::Empty,
+            None => JsonMapFirstEntry::Empty,
             Some(FirstMapKey::Number) => {
                 let text = entries.next_value_seed(NumberTextSeed)?;
-                JsonMapStart::Number(self.exact_number(text)?)
+                JsonMapFirstEntry::Number(self.exact_number(text)?)
             }
             Some(FirstMapKey::Key(key)) => {
                 check_key(&key)?;
-                JsonMapStart::Key(key)
+                JsonMapFirstEntry::Key(key)
             }
         })
     }
@@ -255,7 +255,7 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
 /// The first entry of a map that serde_json passed to a visitor: a number, or an object's first
 /// key.
 #[derive(Debug)]
-pub enum JsonMapStart {
+pub enum JsonMapFirstEntry {
     /// Map by which serde_json represents a number.
     Number(Number),
     /// The map is an object with this first key. The value of the key is next.
@@ -344,9 +344,9 @@ impl Visitor<'_> for NumberTextSeed {
 
 /// Seed that deserializes a JSON value without changing the spelling of its numbers.
 #[derive(Clone, Copy)]
-struct ExactValueSeed<'a, 't>(&'a NumberSpellings<'t>);
+struct ExactJsonValueSeed<'a, 't>(&'a OriginalNumberTexts<'t>);
 
-impl<'de> DeserializeSeed<'de> for ExactValueSeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ExactJsonValueSeed<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -354,7 +354,7 @@ impl<'de> DeserializeSeed<'de> for ExactValueSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for ExactValueSeed<'_, '_> {
+impl<'de> Visitor<'de> for ExactJsonValueSeed<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -400,9 +400,9 @@ impl<'de> Visitor<'de> for ExactValueSeed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         let mut next = match self.0.start_map(&mut entries)? {
-            JsonMapStart::Number(number) => return Ok(Value::Number(number)),
-            JsonMapStart::Key(key) => Some(key),
-            JsonMapStart::Empty => None,
+            JsonMapFirstEntry::Number(number) => return Ok(Value::Number(number)),
+            JsonMapFirstEntry::Key(key) => Some(key),
+            JsonMapFirstEntry::Empty => None,
         };
         while let Some(key) = next {
             check_key(&key)?;

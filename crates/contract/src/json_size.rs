@@ -36,7 +36,7 @@ pub fn skip_json_string(mut text: &[u8]) -> &[u8] {
 
 /// Returns the length of `value` as compact JSON, in bytes.
 pub fn json_len(value: &Value) -> usize {
-    let mut count = WrittenByteCounter::default();
+    let mut count = ByteCountingWriter::default();
     // The counting writer never fails.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
@@ -44,9 +44,9 @@ pub fn json_len(value: &Value) -> usize {
 
 /// A writer that only counts bytes.
 #[derive(Default)]
-pub(crate) struct WrittenByteCounter(pub(crate) usize);
+pub(crate) struct ByteCountingWriter(pub(crate) usize);
 
-impl io::Write for WrittenByteCounter {
+impl io::Write for ByteCountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

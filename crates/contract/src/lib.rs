@@ -35,7 +35,7 @@ mod envelope;
 mod request;
 
 pub use argument_names::{RenamedArguments, accepted_names};
-pub use asker::{QuestionAsker, QuestionSender, RequestStateRedeemFn};
+pub use asker::{ConsumeRequestStateFn, QuestionAsker, QuestionSender};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
     CallEvent, CallEventSink, CallMetadata, LogLevel, OUTPUT_TOOL, OutputStreamKind,
@@ -49,8 +49,8 @@ pub use content::{
     MetaFields, PromptMessage, ResourceContents, ResourceData, ResourceSpec, ResourceTemplate,
 };
 pub use envelope::{
-    CallEnvelope, CallOrigin, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata, canonical_json,
-    canonical_json_len,
+    CallEnvelope, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata, EnvelopeRequestInfo,
+    canonical_json, canonical_json_len,
 };
 pub use error::{CallError, ToolError, ToolErrorKind, ToolFuture, ValidationProblem};
 pub use frame::{FrameMetadata, MessageFrame, OutgoingFile, Reply, ReplyBody};
@@ -75,10 +75,10 @@ pub use request::{
     SkillPage, ToolPage,
 };
 pub use resource::{
-    ActivityGuard, COMPLETIONS_MAX, CompletionCandidates, CompletionRequest, CompletionTarget,
-    ResourceSource, SharedResult, SharedResultStore, UriClaimStrength,
+    COMPLETIONS_MAX, CompletionCandidates, CompletionRequest, CompletionTarget, KeepActiveGuard,
+    ResourceSource, SharedLongResult, SharedResultStore, UriClaimStrength,
 };
-pub use result_form::ToolResultForm;
+pub use result_form::ToolResultFormat;
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFileList, SkillSource};

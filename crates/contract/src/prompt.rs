@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, Icon, PromptMessage, ToolContext,
+    BoxFuture, ChangeFeed, CompletionRequest, Icon, KeepActiveGuard, PromptMessage, ToolContext,
     ToolError, ToolFuture, ToolSpec, schema_of,
 };
 
@@ -126,8 +126,8 @@ pub trait PromptSource: Send + Sync + 'static {
     }
     /// Publishes to `changes` when the list of prompts changes, until the returned guard is
     /// dropped.
-    fn watch_list(&self, _changes: &ChangeFeed) -> ActivityGuard {
-        ActivityGuard::none()
+    fn watch_list(&self, _changes: &ChangeFeed) -> KeepActiveGuard {
+        KeepActiveGuard::none()
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    ActivityGuard, AnyPrompt, AnyTool, ArtefactSelection, CallError, ClientAnswers,
-    ClientQuestions, CompletionCandidates, CompletionRequest, JobId, JobOptions, JobPage,
-    JobSnapshot, OpenArtefact, PromptArguments, RenderedPrompt, ResourceContents, ResourceSpec,
+    AnyPrompt, AnyTool, ArtefactSelection, CallError, ClientAnswers, ClientQuestions,
+    CompletionCandidates, CompletionRequest, JobId, JobOptions, JobPage, JobSnapshot,
+    KeepActiveGuard, OpenArtefact, PromptArguments, RenderedPrompt, ResourceContents, ResourceSpec,
     ResourceTemplate, Skill, ToolId, ToolOutput,
 };
 
@@ -188,7 +188,7 @@ pub enum HostAnswer {
         /// The URI of the watched resource.
         uri: String,
         /// The guard that keeps the subscription active.
-        hold: ActivityGuard,
+        hold: KeepActiveGuard,
     },
     /// A page of prompts.
     Prompts(PromptPage),

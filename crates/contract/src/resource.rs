@@ -95,13 +95,13 @@ pub trait ResourceSource: Send + Sync + 'static {
         _ctx: &'a ToolContext,
         _uri: &'a str,
         _changes: &'a ChangeFeed,
-    ) -> ToolFuture<'a, ActivityGuard> {
-        Box::pin(async { Ok(ActivityGuard::none()) })
+    ) -> ToolFuture<'a, KeepActiveGuard> {
+        Box::pin(async { Ok(KeepActiveGuard::none()) })
     }
     /// Publishes to `changes` when the source's list of resources changes, until the returned guard
     /// is dropped.
-    fn watch_list(&self, _changes: &ChangeFeed) -> ActivityGuard {
-        ActivityGuard::none()
+    fn watch_list(&self, _changes: &ChangeFeed) -> KeepActiveGuard {
+        KeepActiveGuard::none()
     }
     /// Returns up to `at_most` resources that are direct children of the folder `uri` and follow
     /// `after`.
@@ -124,7 +124,7 @@ pub trait ResourceSource: Send + Sync + 'static {
 pub trait SharedResultStore: Send + Sync + 'static {
     /// Passes the result of `caller` to the other servers. If that fails, the store logs it, and
     /// only this server can return the result.
-    fn share<'a>(&'a self, caller: &'a Caller, result: SharedResult) -> BoxFuture<'a, ()>;
+    fn share<'a>(&'a self, caller: &'a Caller, result: SharedLongResult) -> BoxFuture<'a, ()>;
     /// Returns the result of `caller` with the URI `uri`, or `None` if no server has shared it.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ pub trait SharedResultStore: Send + Sync + 'static {
         &'a self,
         caller: &'a Caller,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<SharedResult>, String>>;
+    ) -> BoxFuture<'a, Result<Option<SharedLongResult>, String>>;
     /// Returns the results of `caller`, without their contents. Returns none if the store is
     /// unavailable.
     fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Vec<ResourceSpec>>;
@@ -141,7 +141,7 @@ pub trait SharedResultStore: Send + Sync + 'static {
 
 /// A long result that several servers share.
 #[derive(Debug, Clone)]
-pub struct SharedResult {
+pub struct SharedLongResult {
     /// The entry of the result in lists, with its URI.
     pub spec: ResourceSpec,
     /// The whole result.
@@ -154,11 +154,11 @@ pub struct SharedResult {
 
 /// A guard that keeps an activity running until it is dropped, such as the watch of a resource.
 #[derive(Clone)]
-pub struct ActivityGuard(
+pub struct KeepActiveGuard(
     #[allow(dead_code, reason = "ends on drop")] Option<Arc<dyn Any + Send + Sync>>,
 );
 
-impl ActivityGuard {
+impl KeepActiveGuard {
     /// Creates a guard that keeps no activity running.
     pub fn none() -> Self {
         Self(None)

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The form in which MCP clients get the results of this server's own tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ToolResultForm {
+pub enum ToolResultFormat {
     /// A single block of text, written for a model.
     #[default]
     Text,
@@ -17,7 +17,7 @@ pub enum ToolResultForm {
     Both,
 }
 
-impl ToolResultForm {
+impl ToolResultFormat {
     /// Returns the form of results with the name `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {

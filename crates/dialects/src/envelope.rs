@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_contract::{
-    CallEnvelope, CallError, CallMetadata, CallOrigin, Caller, CanonicalErrorCode, EnvelopeError,
-    EnvelopeMetadata, FrameMetadata, MessageFrame, Reply,
+    CallEnvelope, CallError, CallMetadata, Caller, CanonicalErrorCode, EnvelopeError,
+    EnvelopeMetadata, EnvelopeRequestInfo, FrameMetadata, MessageFrame, Reply,
 };
 
 use self::answers::{EnvelopeEncoder, EnvelopeTransport};
 use self::requests::EnvelopeRequest;
 use crate::{
-    AcceptedAnswerForm, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
+    AcceptedResponseMode, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
     InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel, WebSocketPurpose,
 };
 
@@ -125,7 +125,7 @@ fn request_reading(
         request,
         encoder: Arc::new(encoder),
         on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedAnswerForm::Message,
+        answer_form: AcceptedResponseMode::Message,
         question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata { by_id: true, ..metadata },
         time_limit: None,
@@ -171,7 +171,7 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
 
 /// Creates an answer with empty ids that refuses a line which the host does not see.
 fn refusal_reply(why: &CallError) -> Reply {
-    let CallOrigin { transport, route, method, payload, .. } =
+    let EnvelopeRequestInfo { transport, route, method, payload, .. } =
         requests::unknown("stdio", "rpc", "unknown").origin;
     let nil = "00000000-0000-0000-0000-000000000000";
     let error = EnvelopeError::from_error(why);

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallError, CallEvent, Caller, FrameMetadata, HostAnswer, LogLevel, MessageFrame, Reply,
-    ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage, ToolResultForm, ToolRunStatus,
+    ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage, ToolResultFormat, ToolRunStatus,
 };
 
 use crate::{
@@ -244,6 +244,6 @@ fn server_info() -> Arc<ServerInfo> {
         zyra_body_bytes_max: Some(4096),
         requires_auth: true,
         tls: false,
-        results: ToolResultForm::Both,
+        results: ToolResultFormat::Both,
     })
 }

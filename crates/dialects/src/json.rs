@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
-use toolgate_contract::exact_json::{JsonMapStart, NumberSpellings, check_key};
+use toolgate_contract::exact_json::{JsonMapFirstEntry, OriginalNumberTexts, check_key};
 
 /// The maximum number of values in one JSON message. Without this limit, a few megabytes of `0,`
 /// would take a gigabyte, because each value takes tens of bytes in memory.
@@ -57,7 +57,7 @@ fn read_json<T>(
         JsonError::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
     })?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let (left, numbers) = (Cell::new(VALUES_MAX), NumberSpellings::new(text));
+    let (left, numbers) = (Cell::new(VALUES_MAX), OriginalNumberTexts::new(text));
     let strict = StrictJsonSeed { left: &left, numbers: &numbers };
     let value = read(strict, &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
@@ -74,7 +74,7 @@ fn read_json<T>(
 struct StrictJsonSeed<'a> {
     /// The number of JSON values that are still allowed.
     left: &'a Cell<usize>,
-    numbers: &'a NumberSpellings<'a>,
+    numbers: &'a OriginalNumberTexts<'a>,
 }
 
 impl StrictJsonSeed<'_> {
@@ -144,9 +144,9 @@ impl<'de> Visitor<'de> for StrictJsonSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         let mut next = match self.numbers.start_map(&mut entries)? {
-            JsonMapStart::Number(number) => return Ok(Value::Number(number)),
-            JsonMapStart::Key(key) => Some(key),
-            JsonMapStart::Empty => None,
+            JsonMapFirstEntry::Number(number) => return Ok(Value::Number(number)),
+            JsonMapFirstEntry::Key(key) => Some(key),
+            JsonMapFirstEntry::Empty => None,
         };
         while let Some(key) = next {
             check_key(&key)?;
@@ -308,9 +308,11 @@ impl<'de> Visitor<'de> for ParamsVisitor<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawRpcParams, A::Error> {
         let mut next = match self.0.numbers.start_map(&mut entries)? {
-            JsonMapStart::Number(number) => return Ok(RawRpcParams::Other(Value::Number(number))),
-            JsonMapStart::Key(name) => Some(name),
-            JsonMapStart::Empty => None,
+            JsonMapFirstEntry::Number(number) => {
+                return Ok(RawRpcParams::Other(Value::Number(number)));
+            }
+            JsonMapFirstEntry::Key(name) => Some(name),
+            JsonMapFirstEntry::Empty => None,
         };
         let mut params = RpcParams(Vec::with_capacity(4));
         let mut many = HashSet::new();

@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
-    CallEnvelope, CallError, CallEvent, CallMetadata, CallOrigin, Caller, ChangeFilter,
-    ClientAnswer, ClientAnswers, ClientQuestion, FrameMetadata, HostAnswer, HostRequest,
+    CallEnvelope, CallError, CallEvent, CallMetadata, Caller, ChangeFilter, ClientAnswer,
+    ClientAnswers, ClientQuestion, EnvelopeRequestInfo, FrameMetadata, HostAnswer, HostRequest,
     JobSnapshot, JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ReplyBody,
-    ServerChange, ToolResultForm,
+    ServerChange, ToolResultFormat,
 };
 
 mod json;
@@ -202,7 +202,7 @@ pub trait ClientConversation: Send {
     }
     /// Returns the encoder for notifications, if the conversation has begun and its client receives
     /// notifications.
-    fn notification_encoder(&self) -> Option<Arc<dyn ChangeEncoder>> {
+    fn notification_encoder(&self) -> Option<Arc<dyn ChangeNotificationEncoder>> {
         None
     }
 }
@@ -247,7 +247,7 @@ pub enum ParsedFrame {
         /// The id of the question.
         id: String,
         /// Client's response to the question.
-        heard: ClientResponse,
+        heard: ClientQuestionResponse,
         /// The reply to the message.
         reply: Reply,
     },
@@ -269,7 +269,7 @@ pub struct PendingHostRequest {
     /// The effect of a lost connection on the request.
     pub on_disconnect: DisconnectEffect,
     /// The forms in which the client accepts the answer.
-    pub answer_form: AcceptedAnswerForm,
+    pub answer_form: AcceptedResponseMode,
     /// The way to ask the client questions while the request runs.
     pub question_mode: QuestionChannel,
     /// Metadata that the client sent with the request.
@@ -278,7 +278,7 @@ pub struct PendingHostRequest {
     /// tool's deadline.
     pub time_limit: Option<Duration>,
     /// The origin of the request for its envelope, if the answer is an envelope.
-    pub origin: Option<Box<CallOrigin>>,
+    pub origin: Option<Box<EnvelopeRequestInfo>>,
 }
 
 /// The way to ask a client questions about its request.
@@ -302,7 +302,7 @@ pub enum QuestionChannel {
 
 /// A client's response to a question of the server, before it is parsed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ClientResponse {
+pub enum ClientQuestionResponse {
     /// The result with the client's answer.
     Result(Value),
     /// The message of the client's error.
@@ -324,7 +324,7 @@ pub enum DisconnectEffect {
 
 /// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcceptedAnswerForm {
+pub enum AcceptedResponseMode {
     /// Answer in one message, not a stream.
     Message,
     /// The answer is a stream of events, whose last event is the message that answers the request.
@@ -382,7 +382,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     fn parse_answer(
         &self,
         _question: &ClientQuestion,
-        _response: &ClientResponse,
+        _response: &ClientQuestionResponse,
     ) -> Result<ClientAnswer, String> {
         Err("this dialect does not support questions".to_owned())
     }
@@ -400,12 +400,12 @@ pub struct ChangeSubscription {
     /// The changes that the client subscribed to.
     pub filter: ChangeFilter,
     /// The encoder for the notifications of changes.
-    pub encoder: Arc<dyn ChangeEncoder>,
+    pub encoder: Arc<dyn ChangeNotificationEncoder>,
 }
 
 /// The encoder for notifications of changes. Each method returns `None` if the dialect cannot
 /// express the notification.
-pub trait ChangeEncoder: Send + Sync + 'static {
+pub trait ChangeNotificationEncoder: Send + Sync + 'static {
     /// Encodes the first message of a subscription, which confirms `heard`, the changes that the
     /// subscription covers.
     fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes>;
@@ -500,7 +500,7 @@ pub struct ServerInfo {
     pub tls: bool,
     /// The form in which MCP clients get the results of this server's own tools, unless a request
     /// names another.
-    pub results: ToolResultForm,
+    pub results: ToolResultFormat,
 }
 
 /// The server card: a description for clients that have not connected yet.

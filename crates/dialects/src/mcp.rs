@@ -38,8 +38,8 @@ use toolgate_contract::{
 pub use dialect::McpDialect;
 pub use requests::META_RESULTS;
 pub use revision::{
-    BadInputErrorForm, BatchSupport, ContentBlockSupport, McpRevision, NEWEST_SESSION, REVISIONS,
-    RevisionQuestionSupport, SchemaSupport, SessionModel, TaskSupport,
+    BatchSupport, ContentBlockSupport, InvalidInputErrorForm, McpRevision, NEWEST_SESSION,
+    REVISIONS, RevisionQuestionSupport, SchemaSupport, SessionModel, TaskSupport,
 };
 pub use tool_list::model_text;
 
@@ -49,12 +49,12 @@ use self::message::{
 };
 use self::request_notifications::RequestedNotifications;
 use self::requests::{answer_form, read_level, request_kind};
-use self::subscriptions::SessionChangeEncoder;
+use self::subscriptions::SessionNotificationEncoder;
 use self::tasks::TaskRequest;
 use crate::json::{RpcMessageMembers, RpcParams, parse_members};
 use crate::{
-    AcceptedAnswerForm, ChangeEncoder, ClientConversation, ClientResponse, DisconnectEffect,
-    ParsedFrame, PendingHostRequest, QuestionChannel, ServerInfo,
+    AcceptedResponseMode, ChangeNotificationEncoder, ClientConversation, ClientQuestionResponse,
+    DisconnectEffect, ParsedFrame, PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
 /// The time for which clients may cache the answer to `server/discover`, in milliseconds.
@@ -107,9 +107,9 @@ impl ClientConversation for McpConversation {
         join_batch(replies)
     }
 
-    fn notification_encoder(&self) -> Option<Arc<dyn ChangeEncoder>> {
+    fn notification_encoder(&self) -> Option<Arc<dyn ChangeNotificationEncoder>> {
         let McpSession { revision, .. } = self.session?;
-        Some(Arc::new(SessionChangeEncoder::new(revision, self.facts.clone())))
+        Some(Arc::new(SessionNotificationEncoder::new(revision, self.facts.clone())))
     }
 }
 
@@ -134,7 +134,7 @@ impl McpConversation {
             let failure = McpError::invalid_request(None, why).with_status(405);
             return ParsedFrame::Reply(failure.reply(true).with_header("allow", "POST"));
         };
-        let is_stream = answer_form(head, revision) != AcceptedAnswerForm::Message;
+        let is_stream = answer_form(head, revision) != AcceptedResponseMode::Message;
         let reading = match *method {
             Method::DELETE => self
                 .check_version_header(head, None)
@@ -258,7 +258,7 @@ impl McpConversation {
         }
     }
 
-    fn read_response(&self, id: Option<String>, heard: ClientResponse) -> ParsedFrame {
+    fn read_response(&self, id: Option<String>, heard: ClientQuestionResponse) -> ParsedFrame {
         let reply = Reply::empty(202);
         match (self.session, id) {
             (Some(_), Some(id)) => ParsedFrame::Response { id, heard, reply },
@@ -432,7 +432,7 @@ impl McpConversation {
         params: &RpcParams,
         revision: &'static McpRevision,
     ) -> Result<ParsedFrame, McpError> {
-        if answer_form(&frame.head, revision) == AcceptedAnswerForm::Message {
+        if answer_form(&frame.head, revision) == AcceptedResponseMode::Message {
             let why = "the answer is an event stream; send `Accept: text/event-stream`";
             return Err(McpError::invalid_request(Some(id.clone()), why).with_status(406));
         }
@@ -475,7 +475,7 @@ impl McpConversation {
         };
         let answer_form = match kind {
             // A status request is answered at once, so a stream is useless.
-            McpRequestKind::TaskRequest(TaskRequest::Get) => AcceptedAnswerForm::Message,
+            McpRequestKind::TaskRequest(TaskRequest::Get) => AcceptedResponseMode::Message,
             McpRequestKind::Tools
             | McpRequestKind::Call
             | McpRequestKind::Task
@@ -485,11 +485,12 @@ impl McpConversation {
         let question_mode = match (revision.era, answer_form) {
             _ if !requests::may_ask(&kind, revision.era) => QuestionChannel::Nobody,
             (SessionModel::Stateless, _) => questions::parse_question_mode(&id, &params, revision)?,
-            (SessionModel::Session, AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable) => {
-                QuestionChannel::DuringCall(question_support)
-            }
+            (
+                SessionModel::Session,
+                AcceptedResponseMode::Stream | AcceptedResponseMode::Resumable,
+            ) => QuestionChannel::DuringCall(question_support),
             // A question needs a stream.
-            (SessionModel::Session, AcceptedAnswerForm::Message) => QuestionChannel::Nobody,
+            (SessionModel::Session, AcceptedResponseMode::Message) => QuestionChannel::Nobody,
         };
         Ok(ParsedFrame::Request(PendingHostRequest {
             key: id.key(),

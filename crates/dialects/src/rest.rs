@@ -26,9 +26,9 @@ use crate::json::JsonError;
 use crate::rpc::to_json;
 use crate::zyra::{disposition, retry_seconds, single_query_value};
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
-    InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame, PendingHostRequest,
-    QuestionChannel,
+    AcceptedResponseMode, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect,
+    FrameRefusal, InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame,
+    PendingHostRequest, QuestionChannel,
 };
 
 /// The name of the dialect in audit records.
@@ -202,9 +202,9 @@ fn request_reading(request: HostRequest, view: RestReplyContent) -> ParsedFrame 
         // The request is alone in its conversation, so any key is unique.
         key: InFlightRequestKey(NAME.to_owned()),
         request,
-        encoder: Arc::new(JobRestEncoder { view }),
+        encoder: Arc::new(RestJobEncoder { view }),
         on_disconnect,
-        answer_form: AcceptedAnswerForm::Message,
+        answer_form: AcceptedResponseMode::Message,
         question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
@@ -213,7 +213,7 @@ fn request_reading(request: HostRequest, view: RestReplyContent) -> ParsedFrame 
 }
 
 /// The encoder for the answer to one REST request.
-struct JobRestEncoder {
+struct RestJobEncoder {
     view: RestReplyContent,
 }
 
@@ -226,7 +226,7 @@ enum RestReplyContent {
     File,
 }
 
-impl AnswerEncoder for JobRestEncoder {
+impl AnswerEncoder for RestJobEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match (self.view, outcome) {
             (RestReplyContent::Started, Ok(HostAnswer::Job(job))) => {

@@ -19,8 +19,8 @@ use crate::rpc::{
 };
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
-    InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel,
+    AcceptedResponseMode, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect,
+    FrameRefusal, InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel,
 };
 
 /// The prefix of the tool ids of Synesthetic's methods.
@@ -180,7 +180,7 @@ fn request_reading(
         },
         encoder: Arc::new(SynestheticEncoder { id, method }),
         on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedAnswerForm::Message,
+        answer_form: AcceptedResponseMode::Message,
         question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,

@@ -33,8 +33,8 @@ use crate::gauges::AuditQueueGauge;
 use file::ChainedAuditLog;
 use queue::{AuditRecordQueue, AuditRecordSink};
 
-pub use arguments::RecordedArguments;
-pub(crate) use byte_size::AuditedByteSize;
+pub use arguments::AuditArgumentDetail;
+pub(crate) use byte_size::AuditSizeEstimate;
 pub use call_record::{AuditRecordFilter, ParsedAuditRecord};
 pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]
@@ -45,7 +45,7 @@ pub use recent_calls::{ChangedLineCounts, RecentCallDetails};
 pub(crate) use record::{AuditRecordNumber, OpenAuditRecord, outcome_word};
 pub use step_times::CallStepTimes;
 pub use tail::audit_guard;
-pub use verify::{BrokenAuditLog, IntactAuditLog, verify};
+pub use verify::{AuditLogDefect, VerifiedAuditLog, verify};
 
 /// Returns the JSON Schema of an audit record, without the fields that a log file adds.
 pub fn audit_record_schema() -> serde_json::Value {

@@ -13,12 +13,12 @@ use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold_nam
 use crate::header_params;
 use crate::header_params::HeaderParam;
 use crate::policy::ToolVisibility;
-use crate::schemas::{SchemaRegistry, ToolIoValidators, ToolSchemaSide};
+use crate::schemas::{SchemaRegistry, ToolIoValidators, ToolSchemaDirection};
 
-pub(crate) use live_catalog::LiveCatalog;
-pub use live_catalog::{CatalogReadinessCheck, MissingTool};
+pub(crate) use live_catalog::ReplaceableCatalog;
+pub use live_catalog::{CatalogReadinessCheck, UnavailableTool};
 pub use tool_index::estimate_tokens;
-pub(crate) use tool_index::{CallerToolVisibility, CatalogSearchIndex, ServerPurposes};
+pub(crate) use tool_index::{CallerToolVisibility, CatalogSearchIndex, ServerDescriptionMap};
 
 /// Maximum number of characters of an unknown name that an error repeats, and longest name that is
 /// compared with known names.
@@ -154,7 +154,7 @@ impl Catalog {
     /// Checks that the schemas of all tools compile. Use this for tools that this server does not
     /// define itself.
     pub fn check_schemas(self) -> Result<Self, CatalogError> {
-        let unusable = |tool, side: ToolSchemaSide, why| CatalogError::Schema {
+        let unusable = |tool, side: ToolSchemaDirection, why| CatalogError::Schema {
             tool,
             which: side.word(),
             why,
@@ -162,8 +162,9 @@ impl Catalog {
         let checked = self.schemas.check_all();
         checked.map_err(|(tool, side, why)| unusable(tool, side, why.to_string()))?;
         for entry in &self.entries {
-            let unusable =
-                |why: &str| unusable(entry.spec().id.clone(), ToolSchemaSide::Input, why.into());
+            let unusable = |why: &str| {
+                unusable(entry.spec().id.clone(), ToolSchemaDirection::Input, why.into())
+            };
             entry.header_params().map_err(unusable)?;
         }
         Ok(self)
@@ -354,7 +355,7 @@ impl Catalog {
         if entry.spec().input_schema.is_generated() {
             entry
                 .header_params()
-                .map_err(|why| unusable(ToolSchemaSide::Input.word(), why.to_owned()))?;
+                .map_err(|why| unusable(ToolSchemaDirection::Input.word(), why.to_owned()))?;
         }
         self.insert(Arc::new(entry));
         Ok(())

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnvelope, CallError, CallOrigin, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata,
-    TraceContext, ValidationProblem, canonical_json_len, exact_json,
+    CallEnvelope, CallError, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata,
+    EnvelopeRequestInfo, TraceContext, ValidationProblem, canonical_json_len, exact_json,
 };
 
 use crate::pipeline::validate::OutputSchemaCheck;
@@ -69,7 +69,7 @@ impl EnvelopeBuilder {
     ///
     /// # Errors
     /// The input does not match, or names another tool.
-    pub fn check_tool_io(&self, origin: &CallOrigin) -> Result<(), CallError> {
+    pub fn check_tool_io(&self, origin: &EnvelopeRequestInfo) -> Result<(), CallError> {
         let Some(io) = &origin.io else { return Ok(()) };
         let mut problems = self.schemas.shared_problems(MessageSchema::ToolIo, io);
         if problems.is_empty() && io["tool"].as_str() != origin.tool.as_deref() {
@@ -83,7 +83,7 @@ impl EnvelopeBuilder {
     /// Builds and logs the envelope of a call with this `origin`, `trace` and `duration`.
     pub fn build(
         &self,
-        origin: &CallOrigin,
+        origin: &EnvelopeRequestInfo,
         outcome: Result<Value, CallError>,
         duration: Duration,
         trace: Option<&TraceContext>,
@@ -99,7 +99,7 @@ impl EnvelopeBuilder {
 
     /// Builds the envelope of a refusal without logging it. Therefore unauthenticated clients
     /// cannot push other lines out of the log.
-    pub fn build_unlogged(&self, origin: &CallOrigin, why: CallError) -> CallEnvelope {
+    pub fn build_unlogged(&self, origin: &EnvelopeRequestInfo, why: CallError) -> CallEnvelope {
         self.build_checked(origin, Err(why), Duration::ZERO).0
     }
 
@@ -108,7 +108,7 @@ impl EnvelopeBuilder {
     /// problems.
     fn build_checked(
         &self,
-        origin: &CallOrigin,
+        origin: &EnvelopeRequestInfo,
         outcome: Result<Value, CallError>,
         duration: Duration,
     ) -> (CallEnvelope, Vec<ValidationProblem>) {
@@ -145,7 +145,7 @@ impl EnvelopeBuilder {
 
     fn assemble(
         &self,
-        origin: &CallOrigin,
+        origin: &EnvelopeRequestInfo,
         outcome: Result<Value, EnvelopeError>,
         duration: Duration,
     ) -> CallEnvelope {

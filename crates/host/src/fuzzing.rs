@@ -66,21 +66,21 @@ fn request_state(bytes: &[u8]) {
     let questions = BTreeMap::from([(key.to_owned(), ClientQuestion::Roots)]);
     let sealed =
         rounds.seal(&caller, request, (given.clone(), None), &questions).expect("it is short");
-    let opened = rounds.merge_answers(&caller, request, Some(&sealed), BTreeMap::new());
+    let opened = rounds.open_request_state(&caller, request, Some(&sealed), BTreeMap::new());
     assert_eq!(opened.expect("it was sealed here").0, given);
     for other in [text, rest] {
-        assert!(rounds.merge_answers(&caller, request, Some(other), given.clone()).is_err());
+        assert!(rounds.open_request_state(&caller, request, Some(other), given.clone()).is_err());
     }
     let eve = Caller::with_key("eve");
-    assert!(rounds.merge_answers(&eve, request, Some(&sealed), given.clone()).is_err());
+    assert!(rounds.open_request_state(&eve, request, Some(&sealed), given.clone()).is_err());
     assert!(
-        rounds.merge_answers(&caller, "what else", Some(&sealed), given.clone()).is_err()
+        rounds.open_request_state(&caller, "what else", Some(&sealed), given.clone()).is_err()
             || request == "what else"
     );
     // Inserting `rest` anywhere changes the state.
     let at = sealed.len() * usize::from(rest.bytes().next().unwrap_or_default()) / 256;
     for changed in [[&sealed[..at], rest, &sealed[at..]].concat(), [&sealed[..at], rest].concat()] {
-        let opened = rounds.merge_answers(&caller, request, Some(&changed), given.clone());
+        let opened = rounds.open_request_state(&caller, request, Some(&changed), given.clone());
         assert!(opened.is_err() || changed == sealed);
     }
 }

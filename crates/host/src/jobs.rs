@@ -46,24 +46,25 @@ pub use postgres::{
     PostgresStore, PostgresStoreSettings, SettingsDigests,
 };
 pub(crate) use resources::resources;
-pub use shared_folder::{FleetFilePlace, LargeFileStore};
+pub use shared_folder::{FleetLargeFileLocation, LargeFileStore};
 pub use sqlite::SqliteStore;
 pub use store::{
-    ClaimableJobGroup, ClientAnswerState, DeadServerJob, JobClaim, JobEnd, JobOwnerRequest,
-    JobStore, JobStoreError, NewJob, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
+    ClaimableJobGroup, DeadServerJob, JobClaim, JobEnd, JobQuestionContext, JobStore,
+    JobStoreError, NewJob, RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter,
+    TimedJobEvent,
 };
 pub use tools::JobsToolHandle;
 pub(crate) use tools::tools;
 
 use crate::Gate;
 use crate::gauges::JobGauge;
-use crate::limits::RateLedger;
-use crate::live_gate::LiveGate;
+use crate::limits::SharedRateBucketStore;
+use crate::live_gate::ReloadableGate;
 use artefacts::ArtefactFileStore;
 use live::UnfinishedJob;
 use postgres::FleetContentStore;
 use queue::JobQueue;
-use sharing::JobStoreRateLedger;
+use sharing::JobStoreRateBuckets;
 
 /// Interval between two searches for orphaned and expired jobs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
@@ -137,7 +138,7 @@ pub enum JobStoreKind {
 pub struct JobService(Arc<JobServiceState>);
 
 pub(crate) struct JobServiceState {
-    live_gate: Arc<LiveGate>,
+    live_gate: Arc<ReloadableGate>,
     settings: JobSettings,
     files: ArtefactFileStore,
     store: OnceCell<Arc<dyn JobStore>>,
@@ -180,7 +181,7 @@ impl EndedJobCounters {
 }
 
 impl JobService {
-    pub(crate) fn new(live_gate: Arc<LiveGate>, settings: JobSettings) -> Self {
+    pub(crate) fn new(live_gate: Arc<ReloadableGate>, settings: JobSettings) -> Self {
         let files = ArtefactFileStore::new(&settings.files_folder(), settings.files_bytes_max);
         let queue = Mutex::new(JobQueue::new(settings.running_max, settings.running_per_caller));
         Self(Arc::new(JobServiceState {
@@ -217,11 +218,11 @@ impl JobService {
     }
 
     /// Returns the store of the rates that servers of a fleet share, if this server is part of one.
-    pub(crate) fn rate_ledger(&self) -> Option<Arc<dyn RateLedger>> {
+    pub(crate) fn rate_ledger(&self) -> Option<Arc<dyn SharedRateBucketStore>> {
         if !self.0.is_shared() {
             return None;
         }
-        Some(Arc::new(JobStoreRateLedger(Arc::downgrade(&self.0))))
+        Some(Arc::new(JobStoreRateBuckets(Arc::downgrade(&self.0))))
     }
 
     /// Begins no further jobs if other servers can run them, because this server is about to stop.

@@ -37,49 +37,51 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 use toolgate_budget::InputMemoryBudget;
 use toolgate_contract::{
-    ActivityGuard, AnyTool, CallError, Caller, ChangeFilter, Effects, ResourceSource, ServerChange,
-    ToolCall, ToolId, ToolPage, ToolSpec,
+    AnyTool, CallError, Caller, ChangeFilter, Effects, KeepActiveGuard, ResourceSource,
+    ServerChange, ToolCall, ToolId, ToolPage, ToolSpec,
 };
 
-use catalog::LiveCatalog;
-use live_gate::LiveGate;
+use catalog::ReplaceableCatalog;
+use live_gate::ReloadableGate;
 use pipeline::multi_round::RequestStateSealer;
 use tool_search::ToolSearch;
 
 pub use audit::{
-    AuditDestination, AuditFileSettings, AuditIndex, AuditKey, AuditLog, AuditLogFollower,
-    AuditRecordFilter, BrokenAuditLog, CallGrouping, CallStatistics, CallStepTimes,
-    ChangedLineCounts, FoundAuditRecords, IntactAuditLog, ParsedAuditRecord, RecentCallDetails,
-    RecordedArguments, audit_guard, audit_record_schema, newest_records, verify as verify_audit,
+    AuditArgumentDetail, AuditDestination, AuditFileSettings, AuditIndex, AuditKey, AuditLog,
+    AuditLogDefect, AuditLogFollower, AuditRecordFilter, CallGrouping, CallStatistics,
+    CallStepTimes, ChangedLineCounts, FoundAuditRecords, ParsedAuditRecord, RecentCallDetails,
+    VerifiedAuditLog, audit_guard, audit_record_schema, newest_records, verify as verify_audit,
 };
 pub use catalog::{
-    Catalog, CatalogError, CatalogReadinessCheck, MissingTool, RejectedTool, estimate_tokens,
+    Catalog, CatalogError, CatalogReadinessCheck, RejectedTool, UnavailableTool, estimate_tokens,
 };
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
-    ClaimableJobGroup, ClientAnswerState, DeadServerJob, FleetCredential, FleetCredentialLock,
-    FleetCredentials, FleetDurability, FleetFilePlace, FleetReport, FleetServer, FleetServerKind,
-    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobOwnerRequest,
+    ClaimableJobGroup, DeadServerJob, FleetCredential, FleetCredentialLock, FleetCredentials,
+    FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerKind,
+    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionContext,
     JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,
-    NewJob, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
-    TakenOverJobs, TakeoverFilter, TimedJobEvent,
+    NewJob, PostgresStore, PostgresStoreSettings, RequestToJobOwner, SettingsDigests, SqliteStore,
+    StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
-pub use limits::{CallLimits, CallRate, CallerByteRate, RateBucket, RateGrant, RateOutagePolicy};
+pub use limits::{
+    CallLimits, CallRate, CallerByteRate, RateBucket, RateBucketGrant, RateOutagePolicy,
+};
 pub use pipeline::call_observer::{
     CallObserver, CallSpan, CallTarget, ObservedCallEnd, ObservedCallStart,
 };
 pub use pipeline::validate::{OutputSchemaCheck, OutputSchemaCheckRules};
 pub use policy::scopes::TokenScope;
 pub use policy::{
-    PatternCheckTools, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule,
-    PolicyRuleError, ToolPolicy, check_pattern,
+    KnownToolSet, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, PolicyRuleError,
+    ToolPolicy, check_pattern,
 };
 pub use requests::IncomingRequest;
 pub use schemas::{
     LazySchemaValidator, MessageSchema, SchemaCounts, SchemaError, SchemaFile, SchemaFiles,
-    SchemaFingerprint, SchemaRegistry, ToolIoError, ToolIoValidators, ToolSchemaSide,
+    SchemaFingerprint, SchemaRegistry, ToolIoError, ToolIoValidators, ToolSchemaDirection,
 };
 pub use secrets::{REDACTED, SecretSet};
 pub use tool_search::{
@@ -92,7 +94,7 @@ const CHANGES_MAX: usize = 1024;
 
 /// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
 pub struct Host {
-    live: Arc<LiveGate>,
+    live: Arc<ReloadableGate>,
     jobs: Option<JobService>,
     envelopes: EnvelopeBuilder,
 }
@@ -100,7 +102,7 @@ pub struct Host {
 /// Catalog, policy, limits and audit log that every call passes through. A call uses the same gate
 /// from its beginning to its end.
 pub struct Gate {
-    pub(crate) catalog: LiveCatalog,
+    pub(crate) catalog: ReplaceableCatalog,
     pub(crate) policy: ToolPolicy,
     pub(crate) limits: Arc<CallLimits>,
     pub(crate) audit: Arc<AuditLog>,
@@ -138,7 +140,7 @@ pub struct GateSettings {
     /// Maximum number of tools in one page of a list. 200 by default.
     pub page_size: usize,
     /// Arguments that audit records contain. By default, only the subject of a call.
-    pub recorded_arguments: RecordedArguments,
+    pub recorded_arguments: AuditArgumentDetail,
     /// True if the arguments and results of recent calls that changed something or failed are kept
     /// in memory, for the console. False by default.
     pub keeps_recent_calls: bool,
@@ -153,7 +155,7 @@ impl Default for GateSettings {
             cancel_grace: Duration::from_secs(1),
             output_checks: OutputSchemaCheck::Enforce.into(),
             page_size: 200,
-            recorded_arguments: RecordedArguments::default(),
+            recorded_arguments: AuditArgumentDetail::default(),
             keeps_recent_calls: false,
         }
     }
@@ -202,7 +204,7 @@ impl Gate {
         let prompt_spec =
             ToolSpec::new(prompt_id, "Prompts", "Returns a prompt to the client.", Effects::Reads);
         Self {
-            catalog: LiveCatalog::new(catalog),
+            catalog: ReplaceableCatalog::new(catalog),
             policy,
             limits,
             audit: audit.into(),
@@ -269,7 +271,7 @@ impl Host {
     /// Creates a host behind `gate`. Without `jobs`, the host has no jobs.
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
         let schemas = gate.catalog.snapshot().schemas.clone();
-        let live = Arc::new(LiveGate::new(gate));
+        let live = Arc::new(ReloadableGate::new(gate));
         let jobs = jobs.map(|settings| JobService::new(live.clone(), settings));
         if let Some(ledger) = jobs.as_ref().and_then(JobService::rate_ledger) {
             live.current().limits.set_rate_ledger(ledger);
@@ -441,7 +443,7 @@ impl Host {
         let library = &gate.library;
         let guards = library.all_resources().into_iter().map(|source| source.guard().id.clone());
         let tools = catalog.ids().into_iter().chain(guards).collect();
-        gate.policy.check(&PatternCheckTools { tools, later_toolsets })
+        gate.policy.check(&KnownToolSet { tools, later_toolsets })
     }
 
     /// Returns true if this server itself has tools in `toolset`.
@@ -472,7 +474,7 @@ impl Host {
 
     /// Watches the lists named by `interest` for as long as the returned guard is kept. Changes
     /// reach [`Host::subscribe`].
-    pub fn watch_lists(&self, interest: &ChangeFilter) -> ActivityGuard {
+    pub fn watch_lists(&self, interest: &ChangeFilter) -> KeepActiveGuard {
         self.gate().watch_lists(interest.prompts, interest.resources)
     }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, CompletionCandidates,
-    CompletionRequest, CompletionTarget, HostAnswer, PreparedCallWork, PromptArgument,
+    AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, CompletionCandidates, CompletionRequest,
+    CompletionTarget, HostAnswer, KeepActiveGuard, PreparedCallWork, PromptArgument,
     PromptArguments, PromptPage, PromptSource, ResourceCursor, ResourcePage, ResourceSource,
     ResourceTemplate, SkillSource, ToolCall, ToolSpec, UriClaimStrength, ValidationProblem,
 };
@@ -99,19 +99,19 @@ impl ContentLibrary {
 }
 
 /// A request of one caller for resources, prompts or skills.
-pub(crate) struct CallerLibraryAccess<'g> {
+pub(crate) struct CallerContentRequest<'g> {
     gate: &'g Gate,
     call: ToolCall,
 }
 
 /// Combined result of a request to several sources: whether any answered, and the first failure.
 #[derive(Default)]
-struct CombinedSourceResult {
+struct MultiSourceRequestOutcome {
     any_answered: bool,
     failure: Option<CallError>,
 }
 
-impl CombinedSourceResult {
+impl MultiSourceRequestOutcome {
     /// Returns the answer of a source, or logs the failure and remembers the first one.
     fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
         match answer {
@@ -140,7 +140,7 @@ impl CombinedSourceResult {
     }
 }
 
-impl<'g> CallerLibraryAccess<'g> {
+impl<'g> CallerContentRequest<'g> {
     pub(crate) fn new(gate: &'g Gate, call: ToolCall) -> Self {
         Self { gate, call }
     }
@@ -229,7 +229,7 @@ impl<'g> CallerLibraryAccess<'g> {
             }
         };
         let mut page = ResourcePage { resources: Vec::new(), next: None };
-        let mut results = CombinedSourceResult::default();
+        let mut results = MultiSourceRequestOutcome::default();
         let mut end = None;
         for (at, source) in sources.iter().enumerate().skip(start) {
             if !self.may_list(source.guard()) {
@@ -328,7 +328,7 @@ impl<'g> CallerLibraryAccess<'g> {
     /// duplicates.
     pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
-        let mut results = CombinedSourceResult::default();
+        let mut results = MultiSourceRequestOutcome::default();
         let sources = self.gate.library.all_prompts();
         for source in &sources {
             let context = self.shared_look_context(sources.len());
@@ -349,7 +349,7 @@ impl<'g> CallerLibraryAccess<'g> {
 
     async fn find_prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
         let sources = self.gate.library.all_prompts();
-        let mut results = CombinedSourceResult::default();
+        let mut results = MultiSourceRequestOutcome::default();
         // One by one, so that nobody waits for an irrelevant source.
         for source in sources.iter().filter(|source| source.may_have(name)) {
             let context = self.shared_look_context(sources.len());
@@ -462,14 +462,14 @@ impl<'g> CallerLibraryAccess<'g> {
 
 impl Gate {
     /// Watches the lists of prompts and resources for as long as the returned guard is kept.
-    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> ActivityGuard {
+    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> KeepActiveGuard {
         let changes = &self.library.changes;
         let sources = self.library.all_resources();
         let prompt_sources = self.library.all_prompts();
         let sources = sources.iter().filter(|_| resources).map(|source| source.watch_list(changes));
         let prompt_sources =
             prompt_sources.iter().filter(|_| prompts).map(|source| source.watch_list(changes));
-        ActivityGuard::new(sources.chain(prompt_sources).collect::<Vec<_>>())
+        KeepActiveGuard::new(sources.chain(prompt_sources).collect::<Vec<_>>())
     }
 }
 

@@ -21,7 +21,7 @@ use toolgate_contract::{
 };
 
 use crate::gauges::CallPoolGauge;
-use crate::policy::{PatternCheckTools, PolicyRuleError};
+use crate::policy::{KnownToolSet, PolicyRuleError};
 use byte_budgets::ByteBudgets;
 use caller_pools::{CallerPoolPermit, CallerPools};
 use rates::RateLimits;
@@ -30,8 +30,8 @@ use shared_rates::{SharedRateDenial, SharedRates};
 
 pub use byte_budgets::CallerByteRate;
 pub use rates::CallRate;
-pub(crate) use shared_rates::RateLedger;
-pub use shared_rates::{RateBucket, RateGrant, RateOutagePolicy};
+pub(crate) use shared_rates::SharedRateBucketStore;
+pub use shared_rates::{RateBucket, RateBucketGrant, RateOutagePolicy};
 
 /// Limits on the number of concurrent calls and on their rates.
 ///
@@ -192,7 +192,7 @@ impl CallLimits {
     }
 
     /// Sets the store that keeps the rates and byte quotas which servers of a fleet share.
-    pub(crate) fn set_rate_ledger(&self, ledger: Arc<dyn RateLedger>) {
+    pub(crate) fn set_rate_ledger(&self, ledger: Arc<dyn SharedRateBucketStore>) {
         self.use_shared_rates(&Arc::new(SharedRates::new(ledger)));
     }
 
@@ -214,7 +214,7 @@ impl CallLimits {
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
-    pub fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+    pub fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
 
@@ -386,7 +386,7 @@ impl CallSlotPool {
                 Box::pin(self.wait_for(cancel, Duration::MAX)).await
             }
             Err(_) => {
-                let place = PoolQueueSlot::reserve(self);
+                let place = CallQueuePlace::reserve(self);
                 let _place = place.ok_or_else(|| self.refusal("the queue is full"))?;
                 Box::pin(self.wait_for(cancel, self.wait_max)).await
             }
@@ -420,9 +420,9 @@ impl CallSlotPool {
 }
 
 /// A place among the calls that wait for a pool's slots. Dropping it frees the place.
-struct PoolQueueSlot<'a>(&'a AtomicUsize);
+struct CallQueuePlace<'a>(&'a AtomicUsize);
 
-impl<'a> PoolQueueSlot<'a> {
+impl<'a> CallQueuePlace<'a> {
     fn reserve(pool: &'a CallSlotPool) -> Option<Self> {
         let free = |waiting| (waiting < pool.waiting_max).then_some(waiting + 1);
         pool.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
@@ -430,7 +430,7 @@ impl<'a> PoolQueueSlot<'a> {
     }
 }
 
-impl Drop for PoolQueueSlot<'_> {
+impl Drop for CallQueuePlace<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -444,13 +444,13 @@ mod tests {
 
     /// A store of shared rates that refuses the first call and then grants two.
     #[derive(Default)]
-    struct FirstRefusingRateLedger(AtomicUsize);
+    struct RefuseOnceRateBucketStore(AtomicUsize);
 
-    impl RateLedger for FirstRefusingRateLedger {
-        fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+    impl SharedRateBucketStore for RefuseOnceRateBucketStore {
+        fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateBucketGrant>> {
             let calls = if self.0.fetch_add(1, Ordering::Relaxed) == 0 { 0 } else { 2 };
             let retry_after = Duration::from_millis(1);
-            Box::pin(std::future::ready(Some(RateGrant { calls, retry_after, servers: 2 })))
+            Box::pin(std::future::ready(Some(RateBucketGrant { calls, retry_after, servers: 2 })))
         }
     }
 
@@ -462,7 +462,7 @@ mod tests {
             .with_rates(&[CallRate { tools: "*".to_owned(), calls, per: hour }])
             .expect("a sound rule")
             .with_shared_rates(RateOutagePolicy::Share);
-        limits.set_rate_ledger(Arc::new(FirstRefusingRateLedger::default()));
+        limits.set_rate_ledger(Arc::new(RefuseOnceRateBucketStore::default()));
         let read = spec(Effects::Reads);
         let refused = limits.count_call(&me(), &read).await;
         assert!(matches!(refused, Err(CallError::Limited { .. })), "{refused:?}");

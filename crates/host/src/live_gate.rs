@@ -13,9 +13,9 @@ use crate::{Gate, Host};
 const MESSAGE_BYTES: usize = 32 << 20;
 
 /// The gate that new calls pass. A reload of the settings replaces it.
-pub(crate) struct LiveGate(RwLock<Arc<Gate>>);
+pub(crate) struct ReloadableGate(RwLock<Arc<Gate>>);
 
-impl LiveGate {
+impl ReloadableGate {
     pub(crate) fn new(gate: Gate) -> Self {
         Self(RwLock::new(Arc::new(gate)))
     }
@@ -83,8 +83,8 @@ impl Gate {
 }
 
 impl Host {
-    /// Returns the account of the memory that the input of all callers takes. The transports and the
-    /// jobs share it.
+    /// Returns the account of the memory that the input of all callers takes. The transports and
+    /// the jobs share it.
     pub fn input_memory(&self) -> InputMemoryBudget {
         self.live.current().input_memory.clone()
     }

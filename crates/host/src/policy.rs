@@ -33,7 +33,7 @@ pub use explain::{PolicyDecision, PolicyExplanation};
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::{fuzz_paths, fuzz_patterns, fuzz_when};
 pub(crate) use pattern::ToolPattern;
-pub use pattern::{PatternCheckTools, PolicyRuleError, check_pattern};
+pub use pattern::{KnownToolSet, PolicyRuleError, check_pattern};
 pub(crate) use permit::{CallPermit, PolicyDenial};
 pub use rule::{PolicyEffect, PolicyRule};
 
@@ -90,14 +90,14 @@ pub(crate) enum PolicyRequestKind {
 }
 
 /// One policy rule that was checked, and the result.
-pub(crate) struct CheckedPolicyRule {
+pub(crate) struct PolicyRuleEvaluation {
     rule: PolicyRuleName,
     effect: PolicyEffect,
     matched: PolicyRuleMatch,
 }
 
 /// A policy decision and the name of the rule that made it.
-struct RuledPolicyVerdict<'p> {
+struct PolicyVerdictWithRule<'p> {
     verdict: PolicyVerdict<'p>,
     rule: PolicyRuleName,
 }
@@ -220,12 +220,12 @@ impl ToolPolicy {
 
     /// Checks that each policy rule matches one of the `known` tools, because a misspelled rule
     /// would have no effect.
-    pub fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+    pub fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
         let (tools_rules, others) = self.rules.split_at(self.tools_rule_count);
         tools_rules.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
         let text_prompts = ToolId::new("prompts");
         let tools = known.tools.iter().cloned().chain(text_prompts).collect();
-        let all = PatternCheckTools { tools, later_toolsets: known.later_toolsets.clone() };
+        let all = KnownToolSet { tools, later_toolsets: known.later_toolsets.clone() };
         others.iter().try_for_each(|rule| rule.check(&all))?;
         self.scopes.check(known)
     }
@@ -266,7 +266,7 @@ impl ToolPolicy {
     }
 
     fn decide_permit(&self, request: &PolicyRequest<'_>) -> Result<CallPermit, PolicyDenial> {
-        let RuledPolicyVerdict { verdict, rule } = self.decide(request, None);
+        let PolicyVerdictWithRule { verdict, rule } = self.decide(request, None);
         let id = &request.spec.id;
         let denied =
             |message| Err(PolicyDenial { rule: rule.clone(), message, missing_scope: None });
@@ -409,8 +409,8 @@ impl ToolPolicy {
     fn decide(
         &self,
         request: &PolicyRequest<'_>,
-        mut trace: Option<&mut Vec<CheckedPolicyRule>>,
-    ) -> RuledPolicyVerdict<'_> {
+        mut trace: Option<&mut Vec<PolicyRuleEvaluation>>,
+    ) -> PolicyVerdictWithRule<'_> {
         let mut failed: Option<&PolicyRuleName> = None;
         let mut decided = None;
         // An explanation includes the rules about other tools.
@@ -447,7 +447,7 @@ impl ToolPolicy {
                 tracing::warn!(%tool, %caller, "the rule `{}` failed: {why}", rule.name);
             }
             if let Some(trace) = &mut trace {
-                trace.push(CheckedPolicyRule {
+                trace.push(PolicyRuleEvaluation {
                     rule: rule.name.clone(),
                     effect: rule.effect,
                     matched,
@@ -460,22 +460,22 @@ impl ToolPolicy {
         let ruling = match decided {
             Some((PolicyVerdict::Failed, rule)) => {
                 let rule = format!("{} (failed)", rule.name).into();
-                return RuledPolicyVerdict { verdict: PolicyVerdict::Failed, rule };
+                return PolicyVerdictWithRule { verdict: PolicyVerdict::Failed, rule };
             }
-            Some((verdict, rule)) => RuledPolicyVerdict { verdict, rule: rule.name.clone() },
+            Some((verdict, rule)) => PolicyVerdictWithRule { verdict, rule: rule.name.clone() },
             None => {
                 let verdict = match self.default {
                     PolicyEffect::Allow => PolicyVerdict::Allowed,
                     PolicyEffect::Confirm => PolicyVerdict::Confirm,
                     PolicyEffect::Deny => PolicyVerdict::Denied(None),
                 };
-                RuledPolicyVerdict { verdict, rule: self.default_name.clone() }
+                PolicyVerdictWithRule { verdict, rule: self.default_name.clone() }
             }
         };
         let ruling = self.apply_confirm(request, ruling, trace);
         match failed {
             // The failed rule might have allowed the call.
-            Some(name) => RuledPolicyVerdict {
+            Some(name) => PolicyVerdictWithRule {
                 rule: format!("{}, {name} (failed)", ruling.rule).into(),
                 ..ruling
             },
@@ -487,9 +487,9 @@ impl ToolPolicy {
     fn apply_confirm<'p>(
         &'p self,
         request: &PolicyRequest<'_>,
-        ruling: RuledPolicyVerdict<'p>,
-        trace: Option<&mut Vec<CheckedPolicyRule>>,
-    ) -> RuledPolicyVerdict<'p> {
+        ruling: PolicyVerdictWithRule<'p>,
+        trace: Option<&mut Vec<PolicyRuleEvaluation>>,
+    ) -> PolicyVerdictWithRule<'p> {
         if request.kind == PolicyRequestKind::TextPrompt
             || !matches!(ruling.verdict, PolicyVerdict::Allowed)
         {
@@ -502,9 +502,9 @@ impl ToolPolicy {
         if let Some(trace) = trace {
             let effect = rule.effect;
             let matched = PolicyRuleMatch::Yes;
-            trace.push(CheckedPolicyRule { rule: rule.name.clone(), effect, matched });
+            trace.push(PolicyRuleEvaluation { rule: rule.name.clone(), effect, matched });
         }
-        RuledPolicyVerdict { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
+        PolicyVerdictWithRule { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
     }
 
     /// Returns the indexes of the policy rules that concern the tool, in order.

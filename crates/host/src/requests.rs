@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallError, CallEventSink, CallMetadata, Caller, EndedJobCancelReply, HostAnswer, HostRequest,
-    JobSnapshot, JobSupport, PreparedCallWork, QuestionAsker, QuestionSupport,
-    RequestStateRedeemFn, ToolCall, ToolError, ToolErrorKind,
+    CallError, CallEventSink, CallMetadata, Caller, ConsumeRequestStateFn, EndedJobCancelReply,
+    HostAnswer, HostRequest, JobSnapshot, JobSupport, PreparedCallWork, QuestionAsker,
+    QuestionSupport, ToolCall, ToolError, ToolErrorKind,
 };
 
 use crate::jobs::{JobQuestionAvailability, StartJobRequest};
-use crate::library::CallerLibraryAccess;
+use crate::library::CallerContentRequest;
 use crate::pipeline::multi_round::{RequestStateSealer, STATE_LIFETIME, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
@@ -63,7 +63,7 @@ impl IncomingRequest {
 
 /// Caller, channel for questions and digest of a request, which are needed to seal its state if the
 /// host answers with questions.
-struct QuestionStateParts {
+struct RequestStateInputs {
     caller: Caller,
     asker: QuestionAsker,
     /// Digest of the request, or an empty string if its client cannot be asked questions.
@@ -78,7 +78,7 @@ impl Host {
     pub async fn answer(&self, incoming: IncomingRequest) -> Result<HostAnswer, CallError> {
         let gate = self.gate();
         // Not inline: a local of an async function takes space in the future of each call.
-        let (request, mut call, round) = self.begin_round(&gate, incoming)?;
+        let (request, mut call, round) = self.prepare_request(&gate, incoming)?;
         let outcome = match request {
             HostRequest::CallTool { tool, input } => {
                 (call.tool, call.input) = (tool, input);
@@ -111,11 +111,11 @@ impl Host {
     ///
     /// # Errors
     /// The sealed state is not of this caller and request, or is too old.
-    fn begin_round(
+    fn prepare_request(
         &self,
         gate: &Gate,
         incoming: IncomingRequest,
-    ) -> Result<(HostRequest, ToolCall, QuestionStateParts), CallError> {
+    ) -> Result<(HostRequest, ToolCall, RequestStateInputs), CallError> {
         let IncomingRequest {
             request,
             caller,
@@ -135,16 +135,16 @@ impl Host {
         let answers = asker.answers();
         let asker = if state.is_some() || !answers.is_empty() {
             let (answers, note) =
-                sealer.merge_answers(&caller, &digest, state.as_deref(), answers)?;
+                sealer.open_request_state(&caller, &digest, state.as_deref(), answers)?;
             let asker = QuestionAsker::on_repeat(asker.supported(), answers).with_note(note);
             match &state {
-                Some(sealed) => asker.with_single_use(self.consent_redeemer(sealer, sealed)),
-                None => asker.with_unasked_answers(),
+                Some(sealed) => asker.with_single_use(self.consent_consumer(sealer, sealed)),
+                None => asker.with_unsolicited_answers(),
             }
         } else {
             asker
         };
-        let round = QuestionStateParts { caller: caller.clone(), asker: asker.clone(), digest };
+        let round = RequestStateInputs { caller: caller.clone(), asker: asker.clone(), digest };
         let call = ToolCall {
             tool: String::new(),
             input: Value::Null,
@@ -166,11 +166,11 @@ impl Host {
     ///
     /// If other processes accept the state, the store of the jobs records its use. Otherwise, and
     /// without jobs, the memory of this process does.
-    fn consent_redeemer(
+    fn consent_consumer(
         &self,
         sealer: &Arc<RequestStateSealer>,
         sealed: &str,
-    ) -> RequestStateRedeemFn {
+    ) -> ConsumeRequestStateFn {
         let code = state_code(sealed);
         let jobs = self.jobs.clone().filter(|_| sealer.is_shared());
         let sealer = sealer.clone();
@@ -202,7 +202,7 @@ impl Host {
         call: ToolCall,
     ) -> Result<HostAnswer, CallError> {
         let caller = call.caller.clone();
-        let reader = |call| CallerLibraryAccess::new(gate, call);
+        let reader = |call| CallerContentRequest::new(gate, call);
         match request {
             HostRequest::ListTools { after } => {
                 gate.catalog.wait_for_listings(None).await;

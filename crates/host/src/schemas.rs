@@ -51,7 +51,7 @@ pub enum MessageSchema {
 
 /// Direction of a tool's schema: its input or its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ToolSchemaSide {
+pub enum ToolSchemaDirection {
     /// Schema of a tool's input.
     Input,
     /// Schema of a tool's output.
@@ -64,7 +64,7 @@ pub struct SchemaFiles {
     /// Schemas that apply in addition to the built-in shared ones.
     pub shared: Vec<(MessageSchema, SchemaFile)>,
     /// Additional schemas of tools, with the tool's id in any spelling.
-    pub tools: Vec<(String, ToolSchemaSide, SchemaFile)>,
+    pub tools: Vec<(String, ToolSchemaDirection, SchemaFile)>,
 }
 
 /// A schema and the path of its file.
@@ -81,7 +81,7 @@ pub struct SchemaRegistry {
     compiled: Arc<CompiledSchemaCache>,
     pool: BlockingWorkPool,
     shared: Vec<MessageSchemaEntry>,
-    files: BTreeMap<(String, ToolSchemaSide), SchemaFile>,
+    files: BTreeMap<(String, ToolSchemaDirection), SchemaFile>,
     /// Validators of the tools' inputs and outputs, by the tool's id with `_` for each separator.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
     loaded_count: AtomicUsize,
@@ -184,7 +184,7 @@ impl MessageSchema {
     }
 }
 
-impl ToolSchemaSide {
+impl ToolSchemaDirection {
     /// Returns the direction as a word: `input` or `output`.
     pub fn word(self) -> &'static str {
         match self {
@@ -272,9 +272,9 @@ impl SchemaRegistry {
     pub(crate) fn register(
         &self,
         spec: &ToolSpec,
-    ) -> Result<Arc<ToolIoValidators>, (ToolSchemaSide, SchemaError)> {
+    ) -> Result<Arc<ToolIoValidators>, (ToolSchemaDirection, SchemaError)> {
         let folded = fold_name(spec.id.as_str()).into_owned();
-        let checkers = |side: ToolSchemaSide, own: Option<&LazySchema>| {
+        let checkers = |side: ToolSchemaDirection, own: Option<&LazySchema>| {
             let own = own.map(|schema| self.new_checker(schema.clone(), None));
             let file =
                 self.files.get(&(folded.clone(), side)).map(|file| self.checker_from_file(file));
@@ -284,8 +284,8 @@ impl SchemaRegistry {
         let io = Arc::new(ToolIoValidators {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
             shared: self.shared_checkers(MessageSchema::ToolIo).to_vec(),
-            input: checkers(ToolSchemaSide::Input, Some(&spec.input_schema))?,
-            output: checkers(ToolSchemaSide::Output, spec.output_schema.as_ref())?,
+            input: checkers(ToolSchemaDirection::Input, Some(&spec.input_schema))?,
+            output: checkers(ToolSchemaDirection::Output, spec.output_schema.as_ref())?,
             pool: self.pool.clone(),
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -313,8 +313,8 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// The first schema that is invalid or too large.
-    pub(crate) fn check_tool(io: &ToolIoValidators) -> Result<(), (ToolSchemaSide, String)> {
-        for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
+    pub(crate) fn check_tool(io: &ToolIoValidators) -> Result<(), (ToolSchemaDirection, String)> {
+        for side in [ToolSchemaDirection::Input, ToolSchemaDirection::Output] {
             for checker in io.checkers(side) {
                 SchemaSize::measure(&checker.schema).map_err(|why| (side, why))?;
                 check_form(&checker.schema).map_err(|why| (side, why))?;
@@ -327,11 +327,11 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// The first invalid schema and its tool.
-    pub fn check_all(&self) -> Result<(), (ToolId, ToolSchemaSide, SchemaError)> {
+    pub fn check_all(&self) -> Result<(), (ToolId, ToolSchemaDirection, SchemaError)> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for io in tools.values() {
             let id = canonical_name(&io.tool).and_then(ToolId::foreign);
-            for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
+            for side in [ToolSchemaDirection::Input, ToolSchemaDirection::Output] {
                 for checker in io.checkers(side) {
                     checker.compile().map_err(|why| {
                         let id = id.clone().expect("it was made of one");
@@ -475,7 +475,7 @@ impl CompiledSchemaCache {
 
 /// Validation of a value: done already, or running on another thread. It is an enum, so that the
 /// future of a call needs room for the second form only.
-pub(crate) enum SchemaValidation<T> {
+pub(crate) enum SchemaValidationTask<T> {
     /// Validation that is finished, with its result.
     Done(T),
     /// Validation on another thread, which fails if it takes too long.
@@ -491,20 +491,20 @@ impl ToolIoValidators {
     /// The validation takes too long, or all threads are busy.
     pub(crate) fn validate<T: Send + 'static>(
         self: &Arc<Self>,
-        side: ToolSchemaSide,
+        side: ToolSchemaDirection,
         value: Value,
         is_foreign: bool,
         validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
-    ) -> SchemaValidation<T> {
+    ) -> SchemaValidationTask<T> {
         let checkers = self.checkers(side);
         let is_direct = !is_foreign
             && is_small(&value)
             && !checkers.iter().any(LazySchemaValidator::may_backtrack);
         if is_direct || checkers.iter().all(|checker| checker.is_cheap_for(&value)) {
-            return SchemaValidation::Done(validate(self, value));
+            return SchemaValidationTask::Done(validate(self, value));
         }
         let io = self.clone();
-        SchemaValidation::Waiting(Box::pin(async move {
+        SchemaValidationTask::Waiting(Box::pin(async move {
             let pool = io.pool.clone();
             let done = pool.run(move || validate(&io, value)).await;
             done.map_err(|refusal| validation_refusal(side, refusal))
@@ -564,10 +564,10 @@ impl ToolIoValidators {
     }
 
     /// Returns the validators of the tool's input or output.
-    pub fn checkers(&self, side: ToolSchemaSide) -> &[LazySchemaValidator] {
+    pub fn checkers(&self, side: ToolSchemaDirection) -> &[LazySchemaValidator] {
         match side {
-            ToolSchemaSide::Input => &self.input,
-            ToolSchemaSide::Output => &self.output,
+            ToolSchemaDirection::Input => &self.input,
+            ToolSchemaDirection::Output => &self.output,
         }
     }
 }

@@ -60,7 +60,7 @@ impl TestHostParts {
             tools: vec![
                 erase_tool(QuestionTool),
                 erase_tool(PrintingTool),
-                erase_tool(PreparingTool),
+                erase_tool(PreparedWorkTestTool),
                 erase_tool(HeaderParamTool),
             ],
             library: ContentLibrary::default(),
@@ -298,14 +298,14 @@ impl Tool for PrintingTool {
 }
 
 /// Tool that prepares its work in a check before the call.
-struct PreparingTool;
+struct PreparedWorkTestTool;
 
 #[derive(Deserialize, JsonSchema)]
 struct PreparingToolInput {
     how: String,
 }
 
-impl Tool for PreparingTool {
+impl Tool for PreparedWorkTestTool {
     const NAME: &'static str = "t.looks";
     const TITLE: &'static str = "Looks";
     const DESCRIPTION: &'static str = "Checks the call before it begins.";

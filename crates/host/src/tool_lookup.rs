@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_contract::{CallError, Caller, Effects, ToolCall};
 
-use crate::catalog::{CatalogToolEntry, MissingTool};
+use crate::catalog::{CatalogToolEntry, UnavailableTool};
 use crate::pipeline::tool_requests::CalledTool;
 use crate::{Gate, tool_search};
 
@@ -30,7 +30,7 @@ impl Gate {
         };
         let missing = self.catalog.missing_tool(name);
         match missing.filter(|missing| self.policy.shows(caller, &missing.spec)) {
-            Some(MissingTool { reason, .. }) => CallError::UnknownTool {
+            Some(UnavailableTool { reason, .. }) => CallError::UnknownTool {
                 name: name.clone(),
                 nearest: None,
                 unavailable: Some(reason),

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use toolgate_contract::{AnyTool, Caller, ToolError, ToolErrorKind, ToolId, ToolSpec};
 
 use crate::Gate;
-use crate::catalog::ServerPurposes;
-use crate::live_gate::LiveGate;
+use crate::catalog::ServerDescriptionMap;
+use crate::live_gate::ReloadableGate;
 use crate::policy::{PolicyRuleError, ToolPattern};
 use answers::CallerToolSearch;
-use lists::DecidedToolLists;
+use lists::SentToolLists;
 use memory::ToolSearchMemory;
-use shown::ShownTools;
+use shown::SessionShownTools;
 
 pub use forwarding::forwarded_tool;
 pub use toolgate_tool_search::ToolWordScore;
@@ -119,9 +119,9 @@ pub struct ExplainedToolMatch {
 pub(crate) struct ToolSearch {
     settings: ToolSearchSettings,
     favourites: Vec<ToolPattern>,
-    lists: Mutex<DecidedToolLists>,
+    lists: Mutex<SentToolLists>,
     memory: Mutex<ToolSearchMemory>,
-    shown: Mutex<ShownTools>,
+    shown: Mutex<SessionShownTools>,
     /// Vectors of the tools by a sentence model, if one is configured.
     vectors: Option<ToolVectors>,
 }
@@ -141,7 +141,7 @@ impl ToolSearch {
         self.favourites.iter().any(|pattern| pattern.matches(id))
     }
 
-    fn lists(&self) -> MutexGuard<'_, DecidedToolLists> {
+    fn lists(&self) -> MutexGuard<'_, SentToolLists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +149,7 @@ impl ToolSearch {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shown(&self) -> MutexGuard<'_, ShownTools> {
+    fn shown(&self) -> MutexGuard<'_, SessionShownTools> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,10 +164,10 @@ impl ToolSearch {
 /// Reference from the tools of tool search to the gate that has all tools. It is set later, because
 /// tools are created before the host.
 #[derive(Clone, Default)]
-pub struct ToolSearchHandle(Arc<OnceLock<Weak<LiveGate>>>);
+pub struct ToolSearchHandle(Arc<OnceLock<Weak<ReloadableGate>>>);
 
 impl ToolSearchHandle {
-    pub(crate) fn set(&self, gate: &Arc<LiveGate>) {
+    pub(crate) fn set(&self, gate: &Arc<ReloadableGate>) {
         // The tools belong to the first host that offers them.
         let _ = self.0.set(Arc::downgrade(gate));
     }
@@ -202,7 +202,7 @@ impl Gate {
     }
 
     /// Returns the first sentence of the instructions of each server that has any.
-    fn server_descriptions(&self) -> ServerPurposes {
+    fn server_descriptions(&self) -> ServerDescriptionMap {
         let sources = self.library.dynamic_sources.as_ref();
         let instructions = sources.map(|sources| sources.instructions()).unwrap_or_default();
         let first = instructions

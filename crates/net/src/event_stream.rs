@@ -33,7 +33,7 @@ pub struct SseParser {
     bytes_max: usize,
     line: Vec<u8>,
     /// Handling of the rest of a line that is too long.
-    rest: Option<LongLineRemainder>,
+    rest: Option<OverlongLineSkipState>,
     event: SseEvent,
     has_fields: bool,
     /// True if the last byte was a `\r`. Its `\n` may follow in the next piece.
@@ -42,7 +42,7 @@ pub struct SseParser {
 
 /// State of skipping the rest of a line that is too long.
 #[derive(Clone, Copy)]
-enum LongLineRemainder {
+enum OverlongLineSkipState {
     /// The line is data of an event, which is truncated.
     Data,
     Ignored,
@@ -111,20 +111,22 @@ impl SseParser {
     fn hold(&mut self, more: &[u8]) {
         match self.rest {
             None => self.line.extend_from_slice(more),
-            Some(LongLineRemainder::Data) => self.event.cut.get_or_insert_default().append(more),
-            Some(LongLineRemainder::Ignored) => {}
+            Some(OverlongLineSkipState::Data) => {
+                self.event.cut.get_or_insert_default().append(more)
+            }
+            Some(OverlongLineSkipState::Ignored) => {}
         }
         if self.line.len() + self.event.data.len() <= self.bytes_max {
             return;
         }
         let held = std::mem::take(&mut self.line);
         let Some(data) = strip_byte_order_mark_bytes(&held).strip_prefix(b"data:") else {
-            self.rest = Some(LongLineRemainder::Ignored);
+            self.rest = Some(OverlongLineSkipState::Ignored);
             return;
         };
         self.add(&String::from_utf8_lossy(data.strip_prefix(b" ").unwrap_or(data)));
         self.cut();
-        self.rest = Some(LongLineRemainder::Data);
+        self.rest = Some(OverlongLineSkipState::Data);
     }
 
     fn add(&mut self, value: &str) {

@@ -74,18 +74,18 @@ impl HostRules {
     }
 
     /// Returns true if a rule allows connections to `host` on any port.
-    pub fn name_host(&self, host: &str) -> bool {
+    pub fn allows_on_any_port(&self, host: &str) -> bool {
         self.0.iter().any(|rule| rule.host.matches(host))
     }
 
     /// Returns true if a rule is about this machine: `localhost`, a name below it, or a loopback
     /// address.
-    pub fn name_this_machine(&self) -> bool {
+    pub fn concerns_this_machine(&self) -> bool {
         self.0.iter().any(|rule| rule.host.is_this_machine())
     }
 
     /// Returns true if a rule names `port` of `host` explicitly, without a path.
-    pub fn name_port(&self, host: &str, port: u16) -> bool {
+    pub fn names_port(&self, host: &str, port: u16) -> bool {
         self.matching(host, port).any(|rule| rule.port.is_some() && rule.path.is_none())
     }
 
@@ -100,7 +100,7 @@ impl HostRules {
     }
 
     /// Returns true if the rules allow `host` on `port`, but not all paths there.
-    pub fn limit_paths(&self, host: &str, port: u16) -> bool {
+    pub fn restricts_paths(&self, host: &str, port: u16) -> bool {
         self.allow(host, port) && self.matching(host, port).all(|rule| rule.path.is_some())
     }
 
@@ -117,7 +117,7 @@ impl HostRules {
 
     /// Returns true if a rule without a wildcard allows connections to `host` on `port`, also if
     /// `host` is in a private network.
-    pub fn name_exactly(&self, host: &str, port: u16) -> bool {
+    pub fn allows_by_exact_name(&self, host: &str, port: u16) -> bool {
         let is_exact = |rule: &HostRule| !matches!(rule.host, HostRulePattern::Below(_));
         self.matching(host, port).any(|rule| is_exact(rule) && !rule.is_public_only)
     }
@@ -127,7 +127,7 @@ impl HostRules {
     /// A name may be in a private network only if a rule names it exactly. No rule except one about
     /// this machine allows loopback addresses, and no rule allows link-local addresses or metadata
     /// services.
-    pub fn allow_address(&self, host: &str, port: u16, address: IpAddr) -> bool {
+    pub fn allows_at_address(&self, host: &str, port: u16, address: IpAddr) -> bool {
         self.matching(host, port).any(|rule| rule.allows_address(address))
     }
 
@@ -457,7 +457,7 @@ mod tests {
             ("10.0.0.1", 80, true),
             ("c.example", 443, false),
         ] {
-            assert_eq!(rules.name_exactly(host, port), expected, "{host}:{port}");
+            assert_eq!(rules.allows_by_exact_name(host, port), expected, "{host}:{port}");
         }
     }
 
@@ -466,14 +466,14 @@ mod tests {
         let git = ("git.example.com", 443);
         let path = |text: &str| RequestPath::parse(text).expect("a path");
         let limited = rules(&["git.example.com/acme/*", "git.example.com:8443/acme/*"]);
-        assert!(limited.has_paths() && limited.limit_paths(git.0, git.1));
+        assert!(limited.has_paths() && limited.restricts_paths(git.0, git.1));
         assert!(limited.allow_path(git.0, git.1, &path("/acme/a")));
         assert!(!limited.allow_path(git.0, git.1, &path("/other/a")));
-        assert!(!limited.limit_paths("other.example", 443));
+        assert!(!limited.restricts_paths("other.example", 443));
         // Another protocol has no paths.
-        assert!(!limited.name_port("git.example.com", 8443));
+        assert!(!limited.names_port("git.example.com", 8443));
         let open = rules(&["git.example.com/acme/*", "*.example.com"]);
-        assert!(!open.limit_paths(git.0, git.1));
+        assert!(!open.restricts_paths(git.0, git.1));
         assert!(open.allow_path(git.0, git.1, &path("/other/a")));
     }
 
@@ -545,7 +545,7 @@ mod tests {
         let check = |rule: &str, host: &str, addresses: &[&str], expected: bool| {
             for text in addresses {
                 let address = text.parse().expect("an address");
-                let allowed = rules(&[rule]).allow_address(host, 443, address);
+                let allowed = rules(&[rule]).allows_at_address(host, 443, address);
                 assert_eq!(allowed, expected, "{rule}: {host} at {text}");
             }
         };
@@ -572,9 +572,13 @@ mod tests {
             ("localhost", "127.0.0.1", false),
         ] {
             let address = address.parse().expect("an address");
-            assert_eq!(rules.allow_address(host, 443, address), expected, "{host} at {address}");
+            assert_eq!(
+                rules.allows_at_address(host, 443, address),
+                expected,
+                "{host} at {address}"
+            );
         }
-        assert!(!rules.name_exactly("a.example", 443));
+        assert!(!rules.allows_by_exact_name("a.example", 443));
     }
 
     proptest! {

@@ -45,7 +45,7 @@ impl UrlPathPattern {
                 "write the path as plain text, without an encoding such as `%20` or a query",
             );
         }
-        match odd_segment(start) {
+        match ambiguous_segment(start) {
             Some(why) => Err(format!("its path {why}")),
             None => Ok(Self { start: start.to_owned(), is_folder }),
         }
@@ -115,7 +115,7 @@ impl RequestPath {
         }
         let text = |bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
         let decoded = text(decoded)?;
-        match odd_segment(&decoded) {
+        match ambiguous_segment(&decoded) {
             Some(why) => Err(why.to_owned()),
             None => Ok(Self { decoded, with_encoded_slashes: text(with_encoded_slashes)? }),
         }
@@ -123,7 +123,7 @@ impl RequestPath {
 }
 
 /// Returns what is wrong with the first segment of `path` that some servers ignore or resolve.
-fn odd_segment(path: &str) -> Option<&'static str> {
+fn ambiguous_segment(path: &str) -> Option<&'static str> {
     let mut segments = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
     while let Some(segment) = segments.next() {
         // Some servers remove parameters such as `;x=1` from each segment.

@@ -40,8 +40,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use follow::terminal_text::plain_text;
 use toolgate::ListenerSecurity;
 use toolgate::assembly::wiring::{self, ServedWorkspace};
-use toolgate::config::{self, Config, EffectLimit, LoadedConfig};
-use toolgate_contract::ActivityGuard;
+use toolgate::config::{self, Config, LoadedConfig, ToolEffectLimit};
+use toolgate_contract::KeepActiveGuard;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -149,7 +149,7 @@ impl WorkspaceFolderArgs {
         root: &Path,
         adapt: impl Fn(&mut Config) -> anyhow::Result<()> + Send + Sync + 'static,
         security: Option<&ListenerSecurity>,
-    ) -> ActivityGuard {
+    ) -> KeepActiveGuard {
         let root = root.to_owned();
         let explicit = self.config.clone();
         let restrictions = self.clone();
@@ -238,7 +238,7 @@ impl WorkspaceFolderArgs {
     /// Restricts the tools in `config` as the options `--read-only` and `--tools` demand.
     fn restrict(&self, config: &mut Config) {
         if self.read_only {
-            config.tools.effects = EffectLimit::Reads;
+            config.tools.effects = ToolEffectLimit::Reads;
         }
         if !self.tools.is_empty() {
             config.tools.allow.clone_from(&self.tools);

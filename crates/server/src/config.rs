@@ -23,13 +23,13 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
-use toolgate_contract::ToolResultForm;
+use toolgate_contract::ToolResultFormat;
 use toolgate_host::OutputSchemaCheck;
 use toolgate_toolsets::{assets, commands, exec, files, git, prompts, search, skills};
 use toolgate_world::sandbox;
 
 pub use audit::{ArgumentRecording, AuditSection};
-pub use contracts::ContractEnvironment;
+pub use contracts::ContractEnvVarValues;
 pub use discovery::{DiscoverySection, ToolDiscoveryMemory, ToolDiscoveryMode};
 pub use fleet::FleetSection;
 pub use keys::{ApiKey, check as check_keys, check_caller_name};
@@ -112,7 +112,7 @@ pub struct Config {
     pub command: commands::UnparsedCommandTables,
     /// Upstream MCP servers whose tools this server offers, with one `[upstream.NAME]` table for
     /// each.
-    pub upstream: toolgate_upstream::UpstreamTables,
+    pub upstream: toolgate_upstream::UpstreamSettingsByName,
     /// Approval of upstream tools.
     pub pins: toolgate_upstream::pins::PinSettings,
     /// Jobs: calls whose results clients fetch later.
@@ -129,7 +129,7 @@ pub struct Config {
     pub assets: assets::AssetSettings,
     /// Values of the contracts' environment variables that are not settings.
     #[serde(skip)]
-    pub contracts: ContractEnvironment,
+    pub contracts: ContractEnvVarValues,
     /// Path and text of the settings file, so that an error in a declared command can name its
     /// line.
     #[serde(skip)]
@@ -232,7 +232,7 @@ pub struct ServerSection {
     /// `text` returns a single block of text, written for a model. `structured` returns a
     /// structured value for programs. `both` returns the text and the structured value. With
     /// `structured` and `both`, the list of tools has output schemas.
-    pub results: ToolResultForm,
+    pub results: ToolResultFormat,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set `url` if clients
     /// reach the server through a proxy.
     ///
@@ -272,7 +272,7 @@ impl Default for ServerSection {
             connections_max: 1024,
             drain_ms: 10_000,
             http_sse: false,
-            results: ToolResultForm::Text,
+            results: ToolResultFormat::Text,
             url: None,
             console: ConsoleMode::default(),
         }
@@ -324,7 +324,7 @@ pub struct ToolsSection {
     pub confirm: Vec<String>,
     /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
     /// (programs).
-    pub effects: EffectLimit,
+    pub effects: ToolEffectLimit,
 }
 
 impl Default for ToolsSection {
@@ -333,7 +333,7 @@ impl Default for ToolsSection {
             allow: vec!["*".to_owned()],
             deny: Vec::new(),
             confirm: Vec::new(),
-            effects: EffectLimit::Runs,
+            effects: ToolEffectLimit::Runs,
         }
     }
 }
@@ -341,7 +341,7 @@ impl Default for ToolsSection {
 /// Highest effect that a tool may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum EffectLimit {
+pub enum ToolEffectLimit {
     /// Tools that change nothing.
     Reads,
     /// Tools that `reads` allows, and tools that only add something.
@@ -539,13 +539,13 @@ pub struct LogSection {
     /// Lines about calls that `toolgate serve` prints: `calls` (one line for each call), `json`
     /// (the audit record of each call) or `quiet` (no lines). toolgate prints at most 100 lines per
     /// second.
-    pub calls: CallLogLines,
+    pub calls: CallLogLineFormat,
 }
 
 /// Lines about calls that a server prints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum CallLogLines {
+pub enum CallLogLineFormat {
     /// Log one line for each call.
     #[default]
     Calls,
@@ -557,7 +557,7 @@ pub enum CallLogLines {
 
 impl Default for LogSection {
     fn default() -> Self {
-        Self { level: "info".to_owned(), calls: CallLogLines::default() }
+        Self { level: "info".to_owned(), calls: CallLogLineFormat::default() }
     }
 }
 

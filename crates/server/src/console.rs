@@ -26,7 +26,7 @@ use http::{HeaderValue, Method};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply, ToolId};
-use toolgate_host::{Host, RecordedArguments};
+use toolgate_host::{AuditArgumentDetail, Host};
 use toolgate_transports::http::{OutgoingResponse, RequestSenderIdentity, ServerSentEvent};
 use toolgate_upstream::Upstreams;
 
@@ -38,8 +38,8 @@ use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_head
 use forms::FormFields;
 pub use one_time_links::LinkSealKey;
 use one_time_links::OneTimeLinks;
-pub(crate) use pin_changes::{ChangedUpstream, changes_digest};
 use pin_changes::{PinCheckFn, PinComparisonCache};
+pub(crate) use pin_changes::{UpstreamWithPinChanges, changes_digest};
 use reconnections::UpstreamReconnections;
 
 /// Start of all paths of the console except `/`.
@@ -371,7 +371,7 @@ impl WebConsole {
 /// recent calls in memory, for the console.
 pub(crate) fn keeps_recent_calls(config: &Config) -> bool {
     config.server.console == ConsoleMode::On
-        && RecordedArguments::from(config.audit.arguments) != RecordedArguments::None
+        && AuditArgumentDetail::from(config.audit.arguments) != AuditArgumentDetail::None
 }
 
 /// Returns the shortest time between two change messages to one of `count` open console pages.

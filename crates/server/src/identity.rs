@@ -24,7 +24,7 @@ use crate::config::{ApiKeyDigest, Config, digest};
 use crate::sync::lock_mutex;
 use challenge::TokenChallenge;
 use client_address::TrustedProxies;
-use keys::{ApiKeyLookup, ApiKeyRing, ReloadedKeys};
+use keys::{ApiKeyLookupResult, ApiKeyRing, ReloadedKeys};
 use throttle::{AuthFailureThrottle, FAILURE_WINDOW, FAILURES_MAX, REJECTION_DELAY};
 use tokens::{PendingToken, TokenCheckResult, TokenValidator};
 
@@ -141,9 +141,9 @@ impl Authenticator {
     /// token counts as valid, because its digest is not stored.
     pub(crate) fn is_valid_now(&self, digest: &ApiKeyDigest) -> bool {
         match self.keys.find(digest) {
-            ApiKeyLookup::Owner(_) => true,
-            ApiKeyLookup::NotValidNow => false,
-            ApiKeyLookup::Unknown => self.rules().tokens.is_some(),
+            ApiKeyLookupResult::Owner(_) => true,
+            ApiKeyLookupResult::NotValidNow => false,
+            ApiKeyLookupResult::Unknown => self.rules().tokens.is_some(),
         }
     }
 
@@ -231,11 +231,11 @@ impl Authenticator {
             });
         let digest = digest(secret);
         match self.keys.find(&digest) {
-            ApiKeyLookup::Owner(caller) => return Some(CredentialCheckResult::Known(caller)),
-            ApiKeyLookup::NotValidNow => return Some(not_valid_now),
-            ApiKeyLookup::Unknown => {}
+            ApiKeyLookupResult::Owner(caller) => return Some(CredentialCheckResult::Known(caller)),
+            ApiKeyLookupResult::NotValidNow => return Some(not_valid_now),
+            ApiKeyLookupResult::Unknown => {}
         }
-        match rules.judge_token(credential, secret, &digest, fetched)? {
+        match rules.check_bearer_token(credential, secret, &digest, fetched)? {
             TokenCheckResult::Valid(caller) => {
                 let bearer = std::str::from_utf8(secret).ok().map(BearerToken::new);
                 Some(CredentialCheckResult::Known(Caller { bearer, ..caller }))
@@ -319,7 +319,7 @@ impl CredentialRules {
     }
 
     /// Examines `secret` as a token, if it was in `Authorization` and has the form of a token.
-    fn judge_token(
+    fn check_bearer_token(
         &self,
         credential: &RequestCredential,
         secret: &[u8],

@@ -1,8 +1,8 @@
 //! Stores large files of a fleet in a bucket of S3, or of a service with the same protocol.
 //!
-//! A file is several objects of up to 16 MiB, so that a server never has more of the file in memory,
-//! and no upload has parts. `rusty-s3` signs the URL of each request (AWS Signature Version 4), and
-//! our HTTP client sends the request.
+//! A file is several objects of up to 16 MiB, so that a server never has more of the file in
+//! memory, and no upload has parts. `rusty-s3` signs the URL of each request (AWS Signature Version
+//! 4), and our HTTP client sends the request.
 
 use std::error::Error;
 use std::fmt;
@@ -38,13 +38,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A bucket, and the beginning of the names of all objects in it.
 #[derive(Debug)]
-pub(crate) struct BucketPlace {
+pub(crate) struct BucketLocation {
     bucket: Bucket,
     /// Text that is empty or ends with a slash.
     prefix: String,
 }
 
-impl BucketPlace {
+impl BucketLocation {
     /// Parses `place`, which is `s3://BUCKET` or `s3://BUCKET/PREFIX`. `endpoint` is the URL of the
     /// service; by default, it is that of AWS.
     ///
@@ -88,7 +88,7 @@ fn open_bucket(endpoint: &str, name: &str, region: &str) -> Result<Bucket, Box<d
 /// Access to a bucket in which large files are stored.
 pub(crate) struct FileBucket {
     client: HttpClient,
-    place: BucketPlace,
+    place: BucketLocation,
     key: Credentials,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Debug for FileBucket {
 
 impl FileBucket {
     /// Creates the access to the bucket at `place` with the access key `key`. Does not connect yet.
-    pub(crate) fn new(place: BucketPlace, key: Credentials) -> Self {
+    pub(crate) fn new(place: BucketLocation, key: Credentials) -> Self {
         Self { client: open_http_client(), place, key }
     }
 

@@ -19,7 +19,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// Handling of symbolic links when a file is read that its owner must own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileLinkPolicy {
+pub(crate) enum OwnedFileSymlinkPolicy {
     /// Follow symbolic links, as for secrets that are mounted into a container.
     Followed,
     /// Refuse symbolic links.
@@ -35,7 +35,7 @@ pub(crate) enum FileLinkPolicy {
 /// The file cannot be read, or other users could have written it.
 pub(crate) fn read_owned(
     path: &Path,
-    links: FileLinkPolicy,
+    links: OwnedFileSymlinkPolicy,
 ) -> anyhow::Result<(Vec<u8>, EntryFingerprint)> {
     let file = open_file(path, links)?;
     let stamp = check_owner(&file, path)?;
@@ -48,7 +48,7 @@ pub(crate) fn read_owned(
 /// The file cannot be read, is not a regular file, is too large, or is not UTF-8.
 pub(crate) fn read_text(
     path: &Path,
-    links: FileLinkPolicy,
+    links: OwnedFileSymlinkPolicy,
     bytes_max: u64,
 ) -> anyhow::Result<String> {
     let file = open_file(path, links)?;
@@ -61,9 +61,9 @@ pub(crate) fn read_text(
 }
 
 /// Opens the file at `path` without blocking on a named pipe.
-fn open_file(path: &Path, links: FileLinkPolicy) -> anyhow::Result<File> {
+fn open_file(path: &Path, links: OwnedFileSymlinkPolicy) -> anyhow::Result<File> {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    if links == FileLinkPolicy::Refused {
+    if links == OwnedFileSymlinkPolicy::Refused {
         flags |= OFlags::NOFOLLOW;
     }
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -140,14 +140,25 @@ mod tests {
         };
         for (mode, good) in [(0o600, true), (0o644, true), (0o660, false), (0o602, false)] {
             set(mode);
-            assert_eq!(read_owned(&file, FileLinkPolicy::Refused).is_ok(), good, "{mode:o}");
-            assert_eq!(read_owned(&link, FileLinkPolicy::Followed).is_ok(), good, "{mode:o}");
+            assert_eq!(
+                read_owned(&file, OwnedFileSymlinkPolicy::Refused).is_ok(),
+                good,
+                "{mode:o}"
+            );
+            assert_eq!(
+                read_owned(&link, OwnedFileSymlinkPolicy::Followed).is_ok(),
+                good,
+                "{mode:o}"
+            );
         }
         set(0o600);
-        let refused = format!("{:#}", read_owned(&link, FileLinkPolicy::Refused).unwrap_err());
-        assert!(refused.contains("is a link"), "{refused}");
         let refused =
-            format!("{:#}", read_owned(folder.path(), FileLinkPolicy::Refused).unwrap_err());
+            format!("{:#}", read_owned(&link, OwnedFileSymlinkPolicy::Refused).unwrap_err());
+        assert!(refused.contains("is a link"), "{refused}");
+        let refused = format!(
+            "{:#}",
+            read_owned(folder.path(), OwnedFileSymlinkPolicy::Refused).unwrap_err()
+        );
         assert!(refused.contains("is not a regular file"), "{refused}");
     }
 
@@ -157,7 +168,7 @@ mod tests {
         let file = folder.path().join("keys");
         let next = folder.path().join("next");
         std::fs::write(&file, "a").unwrap();
-        let (_, stamp) = read_owned(&file, FileLinkPolicy::Refused).unwrap();
+        let (_, stamp) = read_owned(&file, OwnedFileSymlinkPolicy::Refused).unwrap();
         assert_eq!(stamp_of(&file), Some(stamp));
         std::fs::write(&next, "b").unwrap();
         std::fs::rename(&next, &file).unwrap();

@@ -21,9 +21,9 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
-use toolgate_contract::{ActivityGuard, BoxFuture, PromptSource, ResourceSource, SkillSource};
+use toolgate_contract::{BoxFuture, KeepActiveGuard, PromptSource, ResourceSource, SkillSource};
 use toolgate_host::{
-    CatalogReadinessCheck, DynamicContentSources, Host, JobService, MissingTool, RejectedTool,
+    CatalogReadinessCheck, DynamicContentSources, Host, JobService, RejectedTool, UnavailableTool,
 };
 use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
@@ -166,9 +166,9 @@ fn log_refused_tools(refused: Vec<RejectedTool>) {
 }
 
 /// Resources, prompts and skills of all upstreams.
-pub(crate) struct UpstreamSources(pub(crate) Upstreams);
+pub(crate) struct UpstreamContentSources(pub(crate) Upstreams);
 
-impl DynamicContentSources for UpstreamSources {
+impl DynamicContentSources for UpstreamContentSources {
     fn resources(&self) -> Vec<Arc<dyn ResourceSource>> {
         let results = (!self.0.is_empty()).then(|| self.0.results().resources());
         results.into_iter().chain(self.0.resources()).collect()
@@ -207,9 +207,9 @@ impl CatalogReadinessCheck for UpstreamReadiness {
         self.0.refresh_old();
     }
 
-    fn missing_tool(&self, name: &str) -> Option<MissingTool> {
+    fn missing_tool(&self, name: &str) -> Option<UnavailableTool> {
         let (spec, reason) = self.0.unreachable_tool(name)?;
-        Some(MissingTool { spec, reason })
+        Some(UnavailableTool { spec, reason })
     }
 }
 
@@ -309,7 +309,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
                 errors,
                 exited: ended,
                 refused_hosts: (!hosts.is_empty()).then(|| list_refused_hosts(network)),
-                hold: ActivityGuard::new((guard, empty)),
+                hold: KeepActiveGuard::new((guard, empty)),
             })
         })
     }
@@ -348,7 +348,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
         self.credentials.store(name, secret)
     }
 
-    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>> {
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<KeepActiveGuard, String>> {
         Box::pin(async move {
             let here = self.credentials.lock(name).await?;
             let Some(shared) = &self.shared else { return Ok(here) };
@@ -358,7 +358,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
                 // The server could not share its last change.
                 self.share_with(shared, name).await;
             }
-            Ok(ActivityGuard::new((here, everywhere)))
+            Ok(KeepActiveGuard::new((here, everywhere)))
         })
     }
 

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use toolgate_contract::{AnyTool, erase_tool};
 
-pub use backend::AssetServer;
+pub use backend::AssetBackendClient;
 pub use diff_assets::DiffAssets;
 pub use get_example::GetAssetExample;
 pub use get_schema::GetAssetSchema;
@@ -44,7 +44,7 @@ pub(crate) use patch::check as fuzz_patch;
 pub use populate_backend::PopulateBackend;
 pub use resources::AssetSource;
 pub use schema_names::schema_of_example;
-pub use settings::{AssetSettings, OwnerAssetSettings};
+pub use settings::{AssetSettings, EnvironmentAssetSettings};
 pub use snapshot::{AssetLoadError, AssetSnapshot};
 pub use validate_asset::ValidateAsset;
 
@@ -56,7 +56,7 @@ pub fn tools(
     settings: &AssetSettings,
     fetch: &HttpFetcher,
 ) -> Vec<Arc<dyn AnyTool>> {
-    let backend = AssetServer::new(settings, fetch);
+    let backend = AssetBackendClient::new(settings, fetch);
     vec![
         erase_tool(ListAssetSchemas { assets: assets.clone() }),
         erase_tool(GetAssetSchema { assets: assets.clone() }),

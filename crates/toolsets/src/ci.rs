@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use toolgate_contract::{AnyTool, Tool, erase_tool};
 
-use crate::exec::WorkspacePrograms;
+use crate::exec::WorkspaceProgramRunner;
 
 pub use registry::OWN_REGISTRY_QUESTION;
 
@@ -53,7 +53,7 @@ const RULED_AS: Option<&'static str> = Some("exec.run");
 /// permissions.
 ///
 /// `version` is the server's version, which `ci.diagnostics` reports.
-pub fn tools(programs: &WorkspacePrograms, version: &str) -> Vec<Arc<dyn AnyTool>> {
+pub fn tools(programs: &WorkspaceProgramRunner, version: &str) -> Vec<Arc<dyn AnyTool>> {
     let ci = |tool| CiContext { programs: programs.for_tool(tool) };
     vec![
         erase_tool(detect::DetectProjects(ci(detect::DetectProjects::NAME))),
@@ -72,5 +72,5 @@ pub fn tools(programs: &WorkspacePrograms, version: &str) -> Vec<Arc<dyn AnyTool
 /// State that all tools of the `ci` toolset share.
 #[derive(Clone)]
 struct CiContext {
-    programs: WorkspacePrograms,
+    programs: WorkspaceProgramRunner,
 }

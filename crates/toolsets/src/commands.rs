@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use toolgate_contract::AnyTool;
 
-use crate::exec::WorkspacePrograms;
+use crate::exec::WorkspaceProgramRunner;
 
 pub use declared_command::DeclaredCommand;
 #[cfg(any(fuzzing, test))]
@@ -32,7 +32,7 @@ pub use settings::{CommandSettings, UnparsedCommandTables};
 
 /// Returns the tools that `declared` describes, run by `programs`.
 pub fn tools(
-    programs: &WorkspacePrograms,
+    programs: &WorkspaceProgramRunner,
     declared: Vec<DeclaredCommand>,
 ) -> Vec<Arc<dyn AnyTool>> {
     let tool =

@@ -45,7 +45,7 @@ pub(crate) async fn ask_confirmation(
 
 /// A person's answer to a question that is asked only if possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PersonConsent {
+pub(crate) enum ConsentOutcome {
     /// A person gave consent.
     Given,
     /// A person refused to consent.
@@ -61,10 +61,10 @@ pub(crate) enum PersonConsent {
 pub(crate) async fn confirm_if_possible(
     ctx: &ToolContext,
     request: ConfirmationRequest<'_>,
-) -> Result<PersonConsent, ToolError> {
+) -> Result<ConsentOutcome, ToolError> {
     let ConfirmationRequest { key, question, action, setting } = request;
     match ask_if_possible(ctx, key, question).await? {
-        PersonConsent::Refused => Err(not_agreed(action, setting)),
+        ConsentOutcome::Refused => Err(not_agreed(action, setting)),
         consent => Ok(consent),
     }
 }
@@ -77,12 +77,14 @@ pub(crate) async fn ask_if_possible(
     ctx: &ToolContext,
     key: &str,
     question: String,
-) -> Result<PersonConsent, ToolError> {
+) -> Result<ConsentOutcome, ToolError> {
     match ask_person(ctx, key, question).await {
-        Ok(ElicitationAnswer::Accepted(_)) => Ok(PersonConsent::Given),
-        Ok(ElicitationAnswer::Declined | ElicitationAnswer::Canceled) => Ok(PersonConsent::Refused),
+        Ok(ElicitationAnswer::Accepted(_)) => Ok(ConsentOutcome::Given),
+        Ok(ElicitationAnswer::Declined | ElicitationAnswer::Canceled) => {
+            Ok(ConsentOutcome::Refused)
+        }
         Err(err) if matches!(err.fault, ToolErrorKind::CannotAsk(_)) => {
-            Ok(PersonConsent::NobodyAsked)
+            Ok(ConsentOutcome::NobodyAsked)
         }
         Err(err) => Err(err),
     }
@@ -95,7 +97,7 @@ async fn ask_person(
     question: String,
 ) -> Result<ElicitationAnswer, ToolError> {
     let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
-    ctx.unless_canceled(form).await?
+    ctx.run_unless_canceled(form).await?
 }
 
 fn not_agreed(action: &str, setting: &str) -> ToolError {

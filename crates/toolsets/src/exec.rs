@@ -29,9 +29,9 @@ pub(crate) use meter::OutputProgressParser;
 pub(crate) use offline_variables::OFFLINE_VARIABLES;
 pub(crate) use outcome::{ProgramRunResult, SandboxStatus, refusal_note};
 pub(crate) use output_forwarder::strip_escapes;
-pub(crate) use program::ProgramInputFields;
+pub(crate) use program::ProgramInputFieldNames;
 pub(crate) use programs::StartFailureCause;
-pub use programs::WorkspacePrograms;
+pub use programs::WorkspaceProgramRunner;
 pub(crate) use run::{MORE_OUTPUT, RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 pub use settings::{ExecSettings, StoredOutputLimits};
 pub(crate) use start::{bounds, variable_refusal};
@@ -43,10 +43,10 @@ pub fn tools(
     processes: &ProcessRunner,
     settings: &ExecSettings,
 ) -> Vec<Arc<dyn AnyTool>> {
-    WorkspacePrograms::new(root, processes, settings).tools()
+    WorkspaceProgramRunner::new(root, processes, settings).tools()
 }
 
-impl WorkspacePrograms {
+impl WorkspaceProgramRunner {
     /// Returns the tools of this toolset.
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
         vec![

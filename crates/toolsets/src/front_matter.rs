@@ -45,12 +45,12 @@ const HEAD_LINE: usize = 2;
 
 /// An error in a file, with its line number from 1. Line 0 means the whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileProblem {
+pub(crate) struct FileErrorWithLine {
     pub(crate) line: usize,
     pub(crate) message: String,
 }
 
-impl FileProblem {
+impl FileErrorWithLine {
     pub(crate) fn at_line(line: usize, message: impl Into<String>) -> Self {
         Self { line, message: message.into() }
     }
@@ -84,7 +84,7 @@ pub(crate) struct SkippedFile {
 impl SkippedFile {
     /// Creates a report about the whole of `file`, which is `what` (such as `a prompt`).
     pub(crate) fn whole(what: &'static str, file: &str, message: impl Into<String>) -> Self {
-        FileProblem::whole(message).into_skipped(what, file)
+        FileErrorWithLine::whole(message).into_skipped(what, file)
     }
 
     /// Creates a report about `file`, a file on which nothing else depends.
@@ -118,12 +118,12 @@ impl fmt::Display for SkippedFile {
 }
 
 /// Splits `text` into front matter and body: a line `---`, YAML, a line `---`, the body.
-pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileProblem> {
+pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLine> {
     let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
     if first.strip_suffix('\n').map(str::trim_end) != Some("---") {
         let message = "the file does not begin with front matter: a line `---`, YAML, a line `---`";
-        return Err(FileProblem::at_line(1, message));
+        return Err(FileErrorWithLine::at_line(1, message));
     }
     let rest = &text[first.len()..];
     let mut at = 0;
@@ -135,12 +135,12 @@ pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileProblem> {
         }
         at = end;
     }
-    Err(FileProblem::at_line(1, "the front matter has no end; close it with a line `---`"))
+    Err(FileErrorWithLine::at_line(1, "the front matter has no end; close it with a line `---`"))
 }
 
 /// Splits `text` like [`split`], but the front matter is optional. Without one, the whole text is
 /// the body.
-pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileProblem> {
+pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLine> {
     let body = strip_byte_order_mark(text);
     // A `---` after blank lines was probably meant as front matter, so `split` reports it.
     if body.trim_start().lines().next().is_some_and(|line| line.trim_end() == "---") {
@@ -154,17 +154,20 @@ pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileProb
 pub(crate) fn parse<T: DeserializeOwned>(
     head: &str,
     requirements: YamlValueRequirements,
-) -> Result<T, FileProblem> {
+) -> Result<T, FileErrorWithLine> {
     serde_saphyr::from_str_with_options(head, options()).map_err(|err| {
         let line = err.location().and_then(|place| usize::try_from(place.line()).ok());
         // An error about the whole, such as a missing key, has no location.
         let line = line.filter(|&line| line > 0).unwrap_or(1);
-        FileProblem::at_line(line + HEAD_LINE - 1, errors::describe_error(&err, head, requirements))
+        FileErrorWithLine::at_line(
+            line + HEAD_LINE - 1,
+            errors::describe_error(&err, head, requirements),
+        )
     })
 }
 
 /// Front matter in which broken values were put in quotes.
-pub(crate) struct QuotedFrontMatter {
+pub(crate) struct RepairedFrontMatter {
     /// YAML text after the repair. Each line keeps its number.
     pub(crate) head: String,
     /// The keys of the values that were put in quotes.
@@ -174,8 +177,8 @@ pub(crate) struct QuotedFrontMatter {
 /// Puts the values of `head` in quotes that are not valid YAML on their own, such as `Fixes bugs:
 /// fast`, and replaces tabs that indent a value. Each value is used unchanged. Returns `None` if
 /// there is no such value.
-pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedFrontMatter> {
-    let mut quoted = QuotedFrontMatter { head: String::new(), keys: Vec::new() };
+pub(crate) fn quote_broken_values(head: &str) -> Option<RepairedFrontMatter> {
+    let mut quoted = RepairedFrontMatter { head: String::new(), keys: Vec::new() };
     let mut lines = head.lines().peekable();
     while let Some(line) = lines.next() {
         let mut entry = vec![line];
@@ -265,7 +268,7 @@ pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "the fields are only parsed")]
-    struct FuzzFrontMatter {
+    struct FuzzedFrontMatter {
         name: String,
         tags: Option<Vec<String>>,
         wanted: Option<bool>,
@@ -281,7 +284,7 @@ pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     // YAML, like most editors, also ends a line at a lone carriage return.
     let lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
     let all = [
-        parse::<FuzzFrontMatter>(head, &[("tags", "must be a list")]).err(),
+        parse::<FuzzedFrontMatter>(head, &[("tags", "must be a list")]).err(),
         parse::<serde_json::Value>(head, &[]).err(),
     ];
     for problem in all.iter().flatten() {
@@ -296,7 +299,7 @@ mod tests {
 
     use super::*;
 
-    fn problem(head: &str) -> FileProblem {
+    fn problem(head: &str) -> FileErrorWithLine {
         parse::<Value>(head, &[]).expect_err("the YAML is invalid")
     }
 
@@ -338,7 +341,7 @@ mod tests {
                     code: `run: it`\nfiles: *.md\nlong: one\n  two: three\n  four\nends: \\ \"1\": 2\n\
                     ok: \"a: b\"\nlist:\n  - a: 1\nblock: |\n  a: b: c\n";
         assert!(parse::<Value>(head, &[]).is_err());
-        let QuotedFrontMatter { head: quoted, keys } = quote_broken_values(head).unwrap();
+        let RepairedFrontMatter { head: quoted, keys } = quote_broken_values(head).unwrap();
         assert_eq!(keys, ["description", "hint", "for", "code", "files", "long", "ends"]);
         let expected = json!({
             "name": "x", "description": "Use it: always # never", "hint": "[a] [b]",
@@ -353,7 +356,7 @@ mod tests {
     fn tabs_and_lone_block_characters_do_not_break_a_value() {
         let head = "name:\ttabs\ndescription:\tUse it: always\nversion : 1: 2\nmore: > 5 items: x\n\
                     metadata:\n\tauthor: me\n\ttags:\n\t\t- a\n";
-        let QuotedFrontMatter { head: quoted, keys } = quote_broken_values(head).unwrap();
+        let RepairedFrontMatter { head: quoted, keys } = quote_broken_values(head).unwrap();
         assert_eq!(keys, ["description", "version", "more", "metadata"]);
         let expected = json!({
             "name": "tabs", "description": "Use it: always", "version": "1: 2",

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use toolgate_contract::{AnyTool, Effects, Tool, erase_tool};
 
-use crate::exec::WorkspacePrograms;
+use crate::exec::WorkspaceProgramRunner;
 
 pub use settings::{GitProgram, GitSettings, OutsideRepositoryAccess};
 
@@ -52,7 +52,7 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 /// Returns all tools of this toolset, for repositories in the workspace of `programs`.
 ///
 /// The allowlist of `exec` does not apply: the tools run git only, with fixed arguments.
-pub fn tools(programs: &WorkspacePrograms, settings: &GitSettings) -> Vec<Arc<dyn AnyTool>> {
+pub fn tools(programs: &WorkspaceProgramRunner, settings: &GitSettings) -> Vec<Arc<dyn AnyTool>> {
     let git = GitContext {
         programs: programs.clone(),
         settings: Arc::new(settings.clone()),
@@ -79,7 +79,7 @@ pub fn tools(programs: &WorkspacePrograms, settings: &GitSettings) -> Vec<Arc<dy
 /// Programs and settings that every tool of this toolset uses.
 #[derive(Clone)]
 pub(super) struct GitContext {
-    programs: WorkspacePrograms,
+    programs: WorkspaceProgramRunner,
     settings: Arc<GitSettings>,
     /// The repository of the workspace, if it is outside the workspace.
     outside: Option<Arc<outside::OutsideRepository>>,

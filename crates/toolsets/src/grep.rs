@@ -14,7 +14,7 @@ pub(crate) use globs::FileGlob;
 pub(crate) use lines::{
     LINE_OVERHEAD_BYTES, MatchedLine, RemainingAnswerSpace, SearchedFileLines, clip, collect_lines,
 };
-pub(crate) use pattern::{CaseSensitivity, MatchLineSpan, TextPattern, find_span};
+pub(crate) use pattern::{CaseSensitivity, MultilineMatching, TextPattern, find_span};
 pub(crate) use scan::{FileMatchOutcome, FileScanner};
 pub(crate) use sweep::sweep;
 pub(crate) use threads::ReservedSearchThreads;

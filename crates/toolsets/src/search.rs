@@ -24,7 +24,7 @@ pub use names::SearchNames;
 pub use semantic::SearchByMeaning;
 pub use service::{IndexFolders, IndexState, IndexStateReport, SearchService};
 pub(crate) use service::{
-    SearchHit, SearchHitPlace, SearchRequest, SearchResult, distinct_tags, explain_narrowing,
+    SearchHit, SearchHitLocation, SearchRequest, SearchResult, distinct_tags, explain_narrowing,
 };
 pub use settings::{IndexLimits, SearchSettings};
 pub use text::SearchText;

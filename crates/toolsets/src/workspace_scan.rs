@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as Turn;
-use toolgate_contract::{ActivityGuard, Caller, ToolContext, ToolError};
+use toolgate_contract::{Caller, KeepActiveGuard, ToolContext, ToolError};
 
 use crate::front_matter::SkippedFile;
 use toolgate_world::Root;
@@ -109,7 +109,7 @@ where
     /// Fails if the scan fails or the call is canceled.
     pub(crate) async fn scan(self: &Arc<Self>, ctx: &ToolContext) -> Result<Arc<F>, ToolError> {
         // Only one scan runs at a time, so the next one profits from what it remembered.
-        let mut memory = ctx.unless_canceled(self.memory.clone().lock_owned()).await?;
+        let mut memory = ctx.run_unless_canceled(self.memory.clone().lock_owned()).await?;
         let this = self.clone();
         let scan = move |root: &Root, watch: &DiskWorkMonitor| {
             let found = (this.scan_fn)(root, &mut memory, watch)?;
@@ -128,12 +128,12 @@ where
         found.ok()
     }
 
-    /// Scans repeatedly while the returned [`ActivityGuard`] lives, and calls `notify` with the old
-    /// and the new result after each change. Only the `notify` of the first subscriber is used.
+    /// Scans repeatedly while the returned [`KeepActiveGuard`] lives, and calls `notify` with the
+    /// old and the new result after each change. Only the `notify` of the first subscriber is used.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         notify: impl Fn(&F, &F) + Send + Sync + 'static,
-    ) -> ActivityGuard {
+    ) -> KeepActiveGuard {
         self.poll_task.join_or_start(|| self.clone().poll_changes(notify))
     }
 

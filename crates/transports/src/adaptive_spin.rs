@@ -19,7 +19,7 @@ static HAS_SPARE_PROCESSOR: LazyLock<bool> =
 
 /// Record of how quickly the peer's data arrives.
 #[derive(Debug)]
-pub(crate) struct AdaptiveSpinHistory {
+pub(crate) struct BusyPollHistory {
     /// True if busy polling is possible on this machine.
     pub(crate) is_enabled: bool,
     /// Longest pause between arrivals of data that counts as quick.
@@ -29,7 +29,7 @@ pub(crate) struct AdaptiveSpinHistory {
     pub(crate) quick_arrivals: u32,
 }
 
-impl AdaptiveSpinHistory {
+impl BusyPollHistory {
     /// Creates the record of a peer that has sent nothing yet.
     pub(crate) fn new() -> Self {
         Self { is_enabled: *HAS_SPARE_PROCESSOR, gap_max: GAP_MAX, quick_arrivals: 0 }
@@ -61,8 +61,7 @@ mod tests {
 
     #[test]
     fn a_late_arrival_stops_spinning_until_enough_quick_arrivals() {
-        let mut history =
-            AdaptiveSpinHistory { is_enabled: true, gap_max: GAP_MAX, quick_arrivals: 0 };
+        let mut history = BusyPollHistory { is_enabled: true, gap_max: GAP_MAX, quick_arrivals: 0 };
         for _ in 0..QUICK_ARRIVALS_MIN {
             assert!(!history.is_quick());
             history.record_arrival(GAP_MAX);
@@ -75,7 +74,7 @@ mod tests {
     #[test]
     fn a_single_processor_never_spins() {
         assert!(
-            !AdaptiveSpinHistory {
+            !BusyPollHistory {
                 is_enabled: false,
                 gap_max: GAP_MAX,
                 quick_arrivals: QUICK_ARRIVALS_MIN

@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-use spinning_reader::SpinningReader;
+use spinning_reader::BusyPollingReader;
 pub use spinning_reader::spin_read;
 
 /// Size of one read from standard input, and of one write to standard output, in bytes.
@@ -133,11 +133,11 @@ pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
     match StandardStreamKind::detect(&io::stdin()) {
         StandardStreamKind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0")
         {
-            Ok(pipe) => Box::new(SpinningReader::new(pipe)),
+            Ok(pipe) => Box::new(BusyPollingReader::new(pipe)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
         StandardStreamKind::Socket => match socket(&io::stdin()) {
-            Ok(socket) => Box::new(SpinningReader::new(socket)),
+            Ok(socket) => Box::new(BusyPollingReader::new(socket)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
         StandardStreamKind::Other => Box::new(tokio::io::stdin()),

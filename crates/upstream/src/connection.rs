@@ -18,7 +18,7 @@ use crate::transport::{
     MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
 };
 use crate::world::UpstreamRefusedHost;
-use checked_pins::ToolPinCheck;
+use checked_pins::ConnectionPinChecks;
 use handshake::{NegotiatedRevision, UpstreamHandshake};
 
 /// Time for which the list of an upstream's tools is valid if the upstream states no lifetime.
@@ -47,7 +47,7 @@ pub(crate) struct UpstreamConnection {
     /// Lowest log level that the upstream was asked to send.
     log_level: Mutex<Option<LogLevel>>,
     /// Tools whose definitions were compared with their pins over this connection.
-    pub(crate) checked_pins: ToolPinCheck,
+    pub(crate) checked_pins: ConnectionPinChecks,
 }
 
 /// A request to an upstream.
@@ -112,7 +112,7 @@ impl UpstreamConnection {
             is_troubled: AtomicBool::new(false),
             last_used_ms: AtomicU64::new(0),
             log_level: Mutex::default(),
-            checked_pins: ToolPinCheck::default(),
+            checked_pins: ConnectionPinChecks::default(),
         };
         let handshake = UpstreamHandshake::new(&transport, capabilities, receiver);
         let NegotiatedRevision { revision, server_info } = handshake.agree(wanted).await?;

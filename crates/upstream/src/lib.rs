@@ -41,8 +41,8 @@ pub use listing::UpstreamListing;
 pub use oauth::{AuthorizationStepCallback, PendingSignIn, UpstreamOAuthAccess};
 pub use results::UpstreamResultStore;
 pub use settings::{
-    ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, ServedUpstreamPart, UpstreamLimits,
-    UpstreamSettings, UpstreamTables, UpstreamTransport,
+    ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, ServedUpstreamFeature, UpstreamLimits,
+    UpstreamSettings, UpstreamSettingsByName, UpstreamTransport,
 };
 pub use start_report::{UpstreamStartReport, split_error_output};
 pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};
@@ -78,12 +78,12 @@ impl ServedUpstream {
     fn new(upstream: Arc<Upstream>) -> Self {
         let settings = &upstream.settings;
         let source = settings
-            .serves(ServedUpstreamPart::Resources)
+            .serves(ServedUpstreamFeature::Resources)
             .then(|| resources::UpstreamResources::new(&upstream));
         let resources = source.clone().map(|source| source as _);
         let skills = source.map(|source| source as _);
         let prompts = settings
-            .serves(ServedUpstreamPart::Prompts)
+            .serves(ServedUpstreamFeature::Prompts)
             .then(|| Arc::new(prompts::UpstreamPrompts(upstream.clone())) as _);
         Self { upstream, resources, prompts, skills }
     }
@@ -96,7 +96,7 @@ impl Upstreams {
     ///
     /// Returns an error that names the first upstream whose settings are invalid, and the reason.
     pub fn new(
-        tables: &UpstreamTables,
+        tables: &UpstreamSettingsByName,
         world: Arc<dyn UpstreamSystemAccess>,
         host: Arc<dyn UpstreamHost>,
         changes: ChangeFeed,
@@ -144,7 +144,7 @@ impl Upstreams {
     /// nothing has changed.
     pub fn begin_change(
         &self,
-        tables: &UpstreamTables,
+        tables: &UpstreamSettingsByName,
     ) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
         let removed = self.change(&self.settings_in_use(tables), |_| false)?;
@@ -172,7 +172,7 @@ impl Upstreams {
     /// nothing has changed.
     pub fn change(
         &self,
-        tables: &UpstreamTables,
+        tables: &UpstreamSettingsByName,
         restarts: impl Fn(&UpstreamSettings) -> bool,
     ) -> Result<Vec<(String, &'static str)>, String> {
         check(tables)?;
@@ -220,7 +220,7 @@ impl Upstreams {
 
     /// Returns `tables` without new upstreams. For changed upstreams, it contains the settings that
     /// are in use.
-    fn settings_in_use(&self, tables: &UpstreamTables) -> UpstreamTables {
+    fn settings_in_use(&self, tables: &UpstreamSettingsByName) -> UpstreamSettingsByName {
         let now = self.current();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
         let same = enabled(tables)
@@ -378,7 +378,7 @@ impl Upstreams {
     }
 }
 
-fn enabled(tables: &UpstreamTables) -> impl Iterator<Item = (&String, &UpstreamSettings)> {
+fn enabled(tables: &UpstreamSettingsByName) -> impl Iterator<Item = (&String, &UpstreamSettings)> {
     tables.iter().filter(|(_, settings)| settings.enabled)
 }
 
@@ -387,7 +387,7 @@ fn enabled(tables: &UpstreamTables) -> impl Iterator<Item = (&String, &UpstreamS
 /// # Errors
 ///
 /// Returns an error that names an upstream with invalid settings, and the reason.
-pub fn check(tables: &UpstreamTables) -> Result<(), String> {
+pub fn check(tables: &UpstreamSettingsByName) -> Result<(), String> {
     for (name, settings) in enabled(tables) {
         let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         if name.is_empty() || !name.bytes().all(is_allowed) {

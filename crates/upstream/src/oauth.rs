@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{ActivityGuard, BearerToken, fill_variables};
+use toolgate_contract::{BearerToken, KeepActiveGuard, fill_variables};
 
 pub use access::{PendingSignIn, UpstreamOAuthAccess};
 pub(crate) use challenge::{BearerChallenge, challenges};
@@ -469,7 +469,7 @@ impl UpstreamCredentials {
         Ok(())
     }
 
-    async fn lock_stored(&self) -> Result<ActivityGuard, String> {
+    async fn lock_stored(&self) -> Result<KeepActiveGuard, String> {
         self.world.hold_secret(&self.storage_key()).await
     }
 }

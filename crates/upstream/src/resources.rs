@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use toolgate_contract::printable::check_visible;
 use toolgate_contract::{
-    ActivityGuard, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents,
+    ChangeFeed, CompletionRequest, CompletionTarget, KeepActiveGuard, ResourceContents,
     ResourceSource, ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolErrorKind,
     ToolFuture, ToolSpec, UriClaimStrength, json_len,
 };
@@ -167,7 +167,7 @@ impl ResourceSource for UpstreamResources {
         ctx: &'a ToolContext,
         uri: &'a str,
         _changes: &'a ChangeFeed,
-    ) -> ToolFuture<'a, ActivityGuard> {
+    ) -> ToolFuture<'a, KeepActiveGuard> {
         Box::pin(async move {
             match self.upstream.instance_for(ctx)? {
                 None => self.upstream.watch(uri).await,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use toolgate_contract::{
-    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, SharedResult, SharedResultStore, Tool,
-    ToolError, ToolErrorKind, ToolId, ToolSpec, erase_tool,
+    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, SharedLongResult, SharedResultStore,
+    Tool, ToolError, ToolErrorKind, ToolId, ToolSpec, erase_tool,
 };
 
 mod cutting;
@@ -20,7 +20,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cutting::{CutResult, ResultSizeBudget};
+pub(crate) use cutting::{ResultSizeBudget, TruncatedToolResult};
 use reading::ReadStoredResult;
 use source::StoredResultSource;
 
@@ -138,7 +138,7 @@ impl UpstreamResultStore {
                 StoredData::Text(text) => (Bytes::copy_from_slice(text.as_bytes()), true),
                 StoredData::Bytes(bytes) => (bytes, false),
             };
-            shared.share(caller, SharedResult { spec, content, is_text, keep: LIFETIME }).await;
+            shared.share(caller, SharedLongResult { spec, content, is_text, keep: LIFETIME }).await;
         }
     }
 
@@ -159,7 +159,7 @@ impl UpstreamResultStore {
                 format!("the result `{id}` is not in the memory of this server, and {why}");
             ToolError::new(ToolErrorKind::Unavailable, message)
         })?;
-        let SharedResult { spec, content, is_text, keep } =
+        let SharedLongResult { spec, content, is_text, keep } =
             found.ok_or_else(|| unknown_result(id))?;
         let data = StoredData::from_content(content, is_text);
         // So the next part of the result is read from memory.

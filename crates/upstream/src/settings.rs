@@ -14,7 +14,7 @@ use toolgate_dialects::mcp::upstream::{McpRevision, REVISIONS};
 pub use oauth::{OAuthGrant, OAuthSettings};
 
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
-pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;
+pub type UpstreamSettingsByName = BTreeMap<String, UpstreamSettings>;
 
 /// Prefix of an entry in `tools` that leaves tools out.
 pub const EXCLUSION: char = '!';
@@ -76,7 +76,7 @@ pub struct UpstreamSettings {
     /// Parts of the upstream to serve besides its tools: `resources`, `prompts` and `instructions`.
     /// By default, toolgate serves all parts. Clients get up to 4 KiB of the upstream's
     /// instructions, after toolgate's own.
-    pub parts: Vec<ServedUpstreamPart>,
+    pub parts: Vec<ServedUpstreamFeature>,
     /// Absolute paths of the folders that toolgate sends as roots. By default, an upstream that
     /// asks for roots during a call gets the roots of the calling client.
     pub roots: Vec<String>,
@@ -154,7 +154,7 @@ pub enum ConnectionSharing {
 /// Part of an upstream that is served besides its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ServedUpstreamPart {
+pub enum ServedUpstreamFeature {
     /// Resources and skills.
     Resources,
     /// Prompts.
@@ -227,9 +227,9 @@ impl Default for UpstreamSettings {
             prefix: None,
             tools: vec!["*".to_owned()],
             parts: vec![
-                ServedUpstreamPart::Resources,
-                ServedUpstreamPart::Prompts,
-                ServedUpstreamPart::Instructions,
+                ServedUpstreamFeature::Resources,
+                ServedUpstreamFeature::Prompts,
+                ServedUpstreamFeature::Instructions,
             ],
             roots: Vec::new(),
             start_ms: 30_000,
@@ -348,7 +348,7 @@ impl UpstreamSettings {
     }
 
     /// Returns true if the settings serve `part` of the upstream.
-    pub(crate) fn serves(&self, part: ServedUpstreamPart) -> bool {
+    pub(crate) fn serves(&self, part: ServedUpstreamFeature) -> bool {
         self.parts.contains(&part)
     }
 

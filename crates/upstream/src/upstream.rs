@@ -90,13 +90,13 @@ pub enum UpstreamState {
 
 /// The parts of an upstream that stay when its settings change.
 #[derive(Default)]
-pub(crate) struct PersistentUpstreamParts {
+pub(crate) struct UpstreamPersistentState {
     pub(crate) suspended: SuspendedCalls,
     /// The upstream that is served now under its name.
     current: RwLock<Weak<Upstream>>,
 }
 
-impl PersistentUpstreamParts {
+impl UpstreamPersistentState {
     /// Returns the upstream that is served now under its name, if any.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).upgrade()
@@ -141,7 +141,7 @@ pub struct Upstream {
     tools: Mutex<Vec<Arc<UpstreamTool>>>,
     /// Permits for the requests of concurrent calls.
     permits: Arc<Semaphore>,
-    pub(crate) lasting: Arc<PersistentUpstreamParts>,
+    pub(crate) lasting: Arc<UpstreamPersistentState>,
     pub(crate) dedicated: DedicatedConnectionPool,
     pub(crate) results: UpstreamResultStore,
     claims: UriOwnership,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{ActivityGuard, BoxFuture};
+use toolgate_contract::{BoxFuture, KeepActiveGuard};
 use toolgate_net::{ByteStream, HttpUrl};
 
 /// Environment of upstreams: starts their programs and opens their connections. The implementation
@@ -31,7 +31,7 @@ pub trait UpstreamSystemAccess: Send + Sync + 'static {
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
     /// Locks the stored secret `name` across processes and servers that share it, until the
     /// returned guard is dropped. Returns the reason if that fails.
-    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>>;
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<KeepActiveGuard, String>>;
     /// Fetches the stored secret `name` from other servers that share it. By default, secrets are
     /// not shared.
     fn fetch_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
@@ -79,7 +79,7 @@ pub struct RunningUpstreamProgram {
     /// order. `None` if its network is not limited to hosts.
     pub refused_hosts: Option<RefusedHostsFn>,
     /// Guard that stops the program and its child processes on drop.
-    pub hold: ActivityGuard,
+    pub hold: KeepActiveGuard,
 }
 
 /// Function that returns the hosts that were refused to a running program so far.

@@ -97,7 +97,7 @@ impl ProgramHostAccess {
 
 /// Use of the network by one run of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProgramNetworkUse {
+pub struct ProgramNetworkUsage {
     /// `true` if the program reached the network through a forwarder.
     pub is_forwarded: bool,
     /// The hosts that the forwarder refused to the program.
@@ -135,8 +135,8 @@ impl NetworkForwarder {
     }
 
     /// Returns the hosts that the forwarder has refused so far.
-    pub(crate) fn network_use(&self) -> ProgramNetworkUse {
-        ProgramNetworkUse { is_forwarded: true, refused: self.refused.list() }
+    pub(crate) fn network_use(&self) -> ProgramNetworkUsage {
+        ProgramNetworkUsage { is_forwarded: true, refused: self.refused.list() }
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsStri
     const PROXY_NAMES: [&str; 6] =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
     const BYPASS_NAMES: [&str; 2] = ["NO_PROXY", "no_proxy"];
-    let bypass = if rules.name_this_machine() { "" } else { "localhost,127.0.0.1,::1" };
+    let bypass = if rules.concerns_this_machine() { "" } else { "localhost,127.0.0.1,::1" };
     let proxy = format!("http://127.0.0.1:{FORWARDER_PORT}");
     let proxies = PROXY_NAMES.map(|name| (OsString::from(name), OsString::from(&proxy)));
     let bypasses = BYPASS_NAMES.map(|name| (OsString::from(name), OsString::from(bypass)));

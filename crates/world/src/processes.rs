@@ -34,18 +34,18 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::OutputStreamKind;
 
 pub use environment::refused_variable;
-pub use host_questions::{NamedRegistryHosts, rule_for_url};
+pub use host_questions::{ConfiguredRegistryHosts, rule_for_url};
 pub use output_capture::{CapturedOutput, CapturedOutputPiece};
 pub use packed_program::{PackedProgram, WorkerExecutable};
 pub use running::{PipedProgram, ProgramNetworkMonitor, RunningProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
 
-use crate::programs::{ResolvedProgram, RunTagLimits, ServerProcessMark};
-use host_answers::NamedRegistryHostsCache;
+use crate::programs::{ResolvedProgram, RlimitLocksValues, ServerProcessMark};
+use host_answers::ConfiguredRegistryHostsCache;
 use spawn::ProgramSpawner;
 
-use super::forwarder::ProgramNetworkUse;
-use super::sandbox::{ProgramConfinement, Sandbox, SandboxCoverage, SandboxLeftovers};
+use super::forwarder::ProgramNetworkUsage;
+use super::sandbox::{LeftoverPlaceholders, ProgramConfinement, Sandbox, SandboxCoverage};
 
 /// A starter of programs. Clones share one spawning thread.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ struct ProcessRunnerState {
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
     /// The answers of package managers that were asked for their hosts.
-    host_answers: NamedRegistryHostsCache,
+    host_answers: ConfiguredRegistryHostsCache,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -108,7 +108,7 @@ pub struct ProgramOutcome {
     /// The layers of the sandbox that confined the program.
     pub sandbox: Arc<SandboxCoverage>,
     /// Use of the network by the program.
-    pub network: ProgramNetworkUse,
+    pub network: ProgramNetworkUsage,
 }
 
 /// The reason for stopping a program.
@@ -155,21 +155,21 @@ impl ProcessRunner {
     ) -> io::Result<Self> {
         // A missing folder is reported when it is opened.
         let leftovers = sandbox.leftovers(workspace).ok();
-        leftovers.iter().for_each(SandboxLeftovers::remove);
+        leftovers.iter().for_each(LeftoverPlaceholders::remove);
         Self::with_leftovers(environment, sandbox, leftovers)
     }
 
     fn with_leftovers(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
-        leftovers: Option<SandboxLeftovers>,
+        leftovers: Option<LeftoverPlaceholders>,
     ) -> io::Result<Self> {
         family::adopt_orphans()?;
         Ok(Self(Arc::new(ProcessRunnerState {
             environment: environment.into_iter().collect(),
             spawner: ProgramSpawner::start(ServerProcessMark::random()?, leftovers)?,
             sandbox: RwLock::new(sandbox),
-            host_answers: NamedRegistryHostsCache::default(),
+            host_answers: ConfiguredRegistryHostsCache::default(),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })))
@@ -273,7 +273,7 @@ impl ProcessRunner {
     /// server or to a server that started it.
     pub fn kill_leftovers_of(&self, mark: ServerProcessMark) -> bool {
         mark != self.mark()
-            && !mark.matches(RunTagLimits::read_own())
+            && !mark.matches(RlimitLocksValues::read_own())
             && keeper::kill_all_marked(mark)
     }
 

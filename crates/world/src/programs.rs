@@ -13,5 +13,5 @@ pub(crate) use image::{
     kill_and_wait,
 };
 pub use mark::ServerProcessMark;
-pub(crate) use mark::{ProgramRunTag, RunTagLimits};
+pub(crate) use mark::{ProgramRunTag, RlimitLocksValues};
 pub use program::{ProgramLookupError, ResolvedProgram, nearest_program};

@@ -52,7 +52,7 @@ pub(crate) use protected::check as fuzz_protected;
 pub use copy::{EntryCopyOptions, EntryCopyTotals};
 pub use entries::DirectoryPage;
 pub use entry_details::EntryDetails;
-pub use escaped_paths::{EscapedPath, InspectionDepth, PathEscapeReason};
+pub use escaped_paths::{OutsideRootReason, PathCheckDepth, PathOutsideRoot};
 pub use etag::Etag;
 pub use file::WorkspaceFile;
 pub use hidden::hide_path;
@@ -73,7 +73,7 @@ pub use work::DiskWorkMonitor;
 /// Symlinks that lead to a path in the workspace are followed. All others are refused.
 #[derive(Clone)]
 pub struct Root {
-    handle: Arc<RootHandle>,
+    handle: Arc<WorkspaceRootHandle>,
     rules: Arc<CompiledOwnerSettings>,
     /// The ignore rules that apply above the root, if it is in a larger repository.
     ignored_above: Option<Arc<IgnoreRules>>,
@@ -102,7 +102,7 @@ impl Default for WorkspaceOwnerSettings {
 }
 
 /// Open directory of a workspace and its settings, which all clones share.
-struct RootHandle {
+struct WorkspaceRootHandle {
     dir: OwnedFd,
     path: PathBuf,
     locks: DirectoryLocks,
@@ -130,7 +130,8 @@ impl Root {
         })?;
         hidden::note_root_opened(&path);
         let room = Arc::new(Semaphore::new(work::CONCURRENT_WORK_MAX));
-        let held = RootHandle { dir, path, locks: DirectoryLocks::default(), work_slots: room };
+        let held =
+            WorkspaceRootHandle { dir, path, locks: DirectoryLocks::default(), work_slots: room };
         Ok(Self {
             handle: Arc::new(held),
             rules: Arc::new(CompiledOwnerSettings::new(&WorkspaceOwnerSettings::default())),
@@ -148,7 +149,7 @@ impl Root {
             .map_err(|err| ToolError::with_cause(format!("`{path}` cannot be opened"), err))?;
         let locks = DirectoryLocks::default();
         let room = self.handle.work_slots.clone();
-        let held = RootHandle { dir, path, locks, work_slots: room };
+        let held = WorkspaceRootHandle { dir, path, locks, work_slots: room };
         Ok(Self { handle: Arc::new(held), rules: self.rules.clone(), ignored_above: None })
     }
 

@@ -57,11 +57,11 @@ pub use namespace_check::namespace_obstacle;
 pub(crate) use plan::check as fuzz_plans;
 pub use server_confinement::{ServerPathAccess, confine_thread as confine_server};
 pub use settings::{
-    GitFolderAccess, RegistryRestoreAccess, SandboxCredential, SandboxProfile, SandboxProfileRule,
-    SandboxRequirement, SandboxSettings, SandboxSshRemote,
+    GitFolderAccess, IncompleteSandboxPolicy, RestoreRegistryAccess, SandboxCredential,
+    SandboxProfile, SandboxProfileRule, SandboxSettings, SandboxSshRemote,
 };
 
-pub(super) use confine::{RunningConfinement, SandboxedLaunch};
+pub(super) use confine::{ConfinedProgramResources, SandboxedProgramStart};
 pub use coverage::IncompleteSandbox;
 pub use setup_step::{SandboxSetupFailure, SandboxSetupStep};
 pub use worker::{WorkerProcessLimits, run_worker_if_asked};
@@ -73,8 +73,8 @@ use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
 use network_check::SandboxNetworkTestResults;
+pub(super) use reserved_names::LeftoverPlaceholders;
 use reserved_names::ReservedFileNames;
-pub(super) use reserved_names::SandboxLeftovers;
 use ssh_connector::CONNECTOR_NAME;
 use standby::IdleSandboxHelpers;
 use unconfined_thread::UnconfinedThread;
@@ -206,7 +206,7 @@ impl Sandbox {
     /// The settings are invalid, or no thread can be started.
     pub fn new(settings: &SandboxSettings, paths: SandboxPaths) -> Result<Self, String> {
         let rules = compile_rules(settings)?;
-        helper_executable::find_small();
+        helper_executable::open_small_helper();
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
         let outside = Some(Arc::new(outside));
         Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedFileNames::default()))
@@ -256,7 +256,7 @@ impl Sandbox {
     /// Returns the access of `tool`, which restores dependencies, to the user's package registry.
     /// `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the profile of other programs is
     /// not `workspace`.
-    pub fn restore_access(&self, tool: &str) -> Option<RegistryRestoreAccess> {
+    pub fn restore_access(&self, tool: &str) -> Option<RestoreRegistryAccess> {
         let SandboxState { settings, rules, .. } = &*self.0;
         let is_ruled = rules.iter().any(|rule| rule.tools.is_match(tool));
         let is_workspace = settings.profile == SandboxProfile::Workspace;
@@ -362,10 +362,10 @@ impl Sandbox {
     ///
     /// # Errors
     /// The folder `workspace` does not exist.
-    pub(super) fn leftovers(&self, workspace: &Path) -> io::Result<SandboxLeftovers> {
+    pub(super) fn leftovers(&self, workspace: &Path) -> io::Result<LeftoverPlaceholders> {
         // An earlier server may have protected more than this one, so all names are checked.
         let guards = GuardedPaths::new(&self.0.paths, false);
-        SandboxLeftovers::open(workspace, guards.reserved_names())
+        LeftoverPlaceholders::open(workspace, guards.reserved_names())
     }
 
     fn from_parts(

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{ActivityGuard, ChangeFeed, ToolError, ToolErrorKind};
+use toolgate_contract::{ChangeFeed, KeepActiveGuard, ToolError, ToolErrorKind};
 
 use super::Root;
 use super::root::FileTime;
@@ -108,7 +108,7 @@ impl FileWatcher {
         path: &str,
         uri: &str,
         changes: &ChangeFeed,
-    ) -> Result<ActivityGuard, ToolError> {
+    ) -> Result<KeepActiveGuard, ToolError> {
         let live = self.active_watch().map_err(|err| {
             let message = "files cannot be watched now: the system has no free inotify watches; \
                            raise fs.inotify.max_user_watches";
@@ -128,18 +128,18 @@ impl FileWatcher {
             wanted.files.insert(number, file);
         });
         match watched.await {
-            Ok(watched) => watched.map(|()| ActivityGuard::new(subscription)),
+            Ok(watched) => watched.map(|()| KeepActiveGuard::new(subscription)),
             Err(_) => Err(ToolError::failed("the subscription ended; subscribe again")),
         }
     }
 
     /// Notifies `changes` when files of the workspace appear or disappear.
-    pub fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
+    pub fn watch_list(&self, changes: &ChangeFeed) -> KeepActiveGuard {
         match self.active_watch() {
             Ok(live) => {
                 let list =
                     WorkspaceListWatchRequest { changes: changes.clone(), since: FileTime::now() };
-                ActivityGuard::new(FileWatchSubscription::new(live, |wanted, number| {
+                KeepActiveGuard::new(FileWatchSubscription::new(live, |wanted, number| {
                     wanted.lists.insert(number, list);
                 }))
             }
@@ -147,7 +147,7 @@ impl FileWatcher {
                 tracing::warn!(
                     "new files are not reported, because the workspace cannot be watched: {err}"
                 );
-                ActivityGuard::none()
+                KeepActiveGuard::none()
             }
         }
     }

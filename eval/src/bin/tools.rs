@@ -10,16 +10,16 @@
 use anyhow::{Context, bail};
 use toolgate_eval::sources;
 use toolgate_eval::tools::report::{self, ToolEvalSettings};
-use toolgate_eval::tools::sets::MeasuredBfclHalf;
+use toolgate_eval::tools::sets::BfclEvaluationHalf;
 
 fn main() -> anyhow::Result<()> {
-    let mut settings = ToolEvalSettings { half: MeasuredBfclHalf::Report, model: true };
+    let mut settings = ToolEvalSettings { half: BfclEvaluationHalf::Report, model: true };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--split" => match args.next().context("`--split` needs a value")?.as_str() {
-                "report" => settings.half = MeasuredBfclHalf::Report,
-                "tune" => settings.half = MeasuredBfclHalf::Tune,
+                "report" => settings.half = BfclEvaluationHalf::Report,
+                "tune" => settings.half = BfclEvaluationHalf::Tune,
                 other => bail!("`--split` must be report or tune, not `{other}`"),
             },
             "--no-model" => settings.model = false,
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     }
     let tables = report::run_all(settings)?;
     println!("{tables}");
-    if settings == (ToolEvalSettings { half: MeasuredBfclHalf::Report, model: true }) {
+    if settings == (ToolEvalSettings { half: BfclEvaluationHalf::Report, model: true }) {
         let path = sources::checkout().join("docs/reference/tool-search.md");
         std::fs::write(&path, report::render(&tables))?;
         eprintln!("wrote docs/reference/tool-search.md");

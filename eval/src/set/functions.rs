@@ -23,7 +23,7 @@ pub struct DocumentedFunction {
 
 /// A file without comments and docstrings. Its lines are those of the original file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommentlessFile {
+pub struct FileWithoutComments {
     pub path: String,
     pub text: String,
     /// First and last line of each function, in the order of [`parse_package`].
@@ -46,12 +46,15 @@ pub fn parse_package(
 }
 
 /// Returns the files of the package in `folder` without comments. Files are sorted by path.
-pub fn strip_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<CommentlessFile>> {
+pub fn strip_package(
+    folder: &Path,
+    lang: PackageLanguage,
+) -> anyhow::Result<Vec<FileWithoutComments>> {
     let mut files = Vec::new();
     for (path, text) in source_files(folder, lang)? {
         let functions = parse_file(&path, &text, lang)?.into_iter().map(|it| it.lines).collect();
         let text = blank_comments(&text, lang)?;
-        files.push(CommentlessFile { path, text, functions });
+        files.push(FileWithoutComments { path, text, functions });
     }
     Ok(files)
 }

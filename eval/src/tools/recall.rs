@@ -7,7 +7,7 @@ use super::sets::ToolSet;
 
 /// Recall and nDCG of one ranker on one set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolRankingFigures {
+pub struct ToolRankingStatistics {
     pub name: String,
     /// Share of needs met within the first 1, 3, 5 and 10 tools, mean over tasks.
     pub recall: [f64; 4],
@@ -23,9 +23,9 @@ pub fn measure(
     name: &str,
     set: &ToolSet,
     ranker: &mut ToolRanker<'_>,
-) -> anyhow::Result<ToolRankingFigures> {
+) -> anyhow::Result<ToolRankingStatistics> {
     let mut figures =
-        ToolRankingFigures { name: name.to_owned(), recall: [0.0; 4], ndcg: 0.0, all_in_5: 0.0 };
+        ToolRankingStatistics { name: name.to_owned(), recall: [0.0; 4], ndcg: 0.0, all_in_5: 0.0 };
     #[allow(clippy::cast_precision_loss, reason = "tasks are few")]
     let share = 1.0 / set.tasks.len().max(1) as f64;
     for task in &set.tasks {
@@ -63,11 +63,11 @@ fn ndcg(ranks: &[Option<usize>]) -> f64 {
 }
 
 /// Returns a table of `figures`, as Markdown.
-pub fn table(title: &str, figures: &[ToolRankingFigures]) -> String {
+pub fn table(title: &str, figures: &[ToolRankingStatistics]) -> String {
     let mut table = format!(
         "| {title} | R@1 | R@3 | R@5 | R@10 | nDCG@10 | all in 5 |\n|---|---|---|---|---|---|---|\n"
     );
-    for ToolRankingFigures { name, recall: [r1, r3, r5, r10], ndcg, all_in_5 } in figures {
+    for ToolRankingStatistics { name, recall: [r1, r3, r5, r10], ndcg, all_in_5 } in figures {
         _ = writeln!(
             table,
             "| {name} | {r1:.3} | {r3:.3} | {r5:.3} | {r10:.3} | {ndcg:.3} | {all_in_5:.3} |"

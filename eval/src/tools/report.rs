@@ -7,8 +7,8 @@ use super::equality;
 use super::latency;
 use super::memory;
 use super::ours::{IndexedTools, ToolSetVectors};
-use super::recall::{ToolRankingFigures, measure, table};
-use super::sets::{MeasuredBfclHalf, ToolSet, load, load_half};
+use super::recall::{ToolRankingStatistics, measure, table};
+use super::sets::{BfclEvaluationHalf, ToolSet, load, load_half};
 use super::tokens;
 use crate::baselines::convex;
 use crate::vectors::CachedModelVectors;
@@ -17,7 +17,7 @@ use toolgate_tool_search::{RememberedToolQueries, ToolSearchQuery, rank};
 /// Options of one evaluation run of tool search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolEvalSettings {
-    pub half: MeasuredBfclHalf,
+    pub half: BfclEvaluationHalf,
     /// True to measure the sentence model, too.
     pub model: bool,
 }
@@ -52,7 +52,7 @@ pub fn run_all(settings: ToolEvalSettings) -> anyhow::Result<String> {
 fn rank_set(
     set: &ToolSet,
     vectors: Option<&mut CachedModelVectors>,
-) -> anyhow::Result<Vec<ToolRankingFigures>> {
+) -> anyhow::Result<Vec<ToolRankingStatistics>> {
     let tools = &set.tools;
     let indexed = IndexedTools::new(tools);
     let mut figures = vec![

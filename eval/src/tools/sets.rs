@@ -40,7 +40,7 @@ pub struct ToolSet {
 
 /// Half of the question set bfcl that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MeasuredBfclHalf {
+pub enum BfclEvaluationHalf {
     /// Questions whose id has a SHA-256 with an even first byte.
     Tune,
     /// Half of the questions on which nothing is tuned.
@@ -77,7 +77,7 @@ fn livemcp_package() -> PackageSource {
     }
 }
 
-impl MeasuredBfclHalf {
+impl BfclEvaluationHalf {
     /// Returns the half that is not measured.
     pub fn other(self) -> Self {
         match self {
@@ -88,14 +88,14 @@ impl MeasuredBfclHalf {
 }
 
 /// Fetches the package of bfcl, and returns one half of the set.
-pub fn load_half(half: MeasuredBfclHalf) -> anyhow::Result<ToolSet> {
+pub fn load_half(half: BfclEvaluationHalf) -> anyhow::Result<ToolSet> {
     let package = bfcl_package();
     let folder = sources::fetch_into("tools", std::slice::from_ref(&package))?;
     load_bfcl(&package.folder(&folder).join("bfcl_eval/data"), half)
 }
 
 /// Fetches the packages, and returns the sets bfcl, livemcp-tasks and livemcp-sessions.
-pub fn load(half: MeasuredBfclHalf) -> anyhow::Result<Vec<ToolSet>> {
+pub fn load(half: BfclEvaluationHalf) -> anyhow::Result<Vec<ToolSet>> {
     let packages = [bfcl_package(), livemcp_package()];
     let folder = sources::fetch_into("tools", &packages)?;
     let [bfcl, livemcp] = packages.map(|package| package.folder(&folder));
@@ -118,7 +118,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn load_bfcl(data: &Path, half: MeasuredBfclHalf) -> anyhow::Result<ToolSet> {
+fn load_bfcl(data: &Path, half: BfclEvaluationHalf) -> anyhow::Result<ToolSet> {
     let mut functions = BTreeMap::new();
     let mut asked = Vec::new();
     for file in BFCL_FILES.map(|name| format!("BFCL_v4_{name}.json")) {
@@ -133,7 +133,7 @@ fn load_bfcl(data: &Path, half: MeasuredBfclHalf) -> anyhow::Result<ToolSet> {
             let Some(answer) = answers.get(&text(&entry["id"])) else { continue };
             let is_tuning =
                 Sha256::digest(text(&entry["id"])).first().is_some_and(|it| it % 2 == 0);
-            if is_tuning == (half == MeasuredBfclHalf::Tune) {
+            if is_tuning == (half == BfclEvaluationHalf::Tune) {
                 asked.push((bfcl_question(&entry), bfcl_names(answer)));
             }
         }

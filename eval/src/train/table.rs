@@ -15,13 +15,13 @@ pub(super) const D: usize = 256;
 pub(super) const PARTS: usize = 5;
 
 /// The numbers of words, each with the weight of the word.
-pub(super) type WeightedWords = Vec<(u32, f32)>;
+pub(super) type WeightedWordIds = Vec<(u32, f32)>;
 
 /// A sentence and the function that it describes, as words by number.
 pub(super) struct TrainingPair {
     pub(super) package: u32,
-    pub(super) query: WeightedWords,
-    pub(super) parts: [WeightedWords; PARTS],
+    pub(super) query: WeightedWordIds,
+    pub(super) parts: [WeightedWordIds; PARTS],
 }
 
 /// Trained table of word vectors.
@@ -80,7 +80,7 @@ impl TrainedWordTable {
         sum
     }
 
-    pub(super) fn unit(&self, parts: &[WeightedWords; PARTS]) -> Vec<f32> {
+    pub(super) fn unit(&self, parts: &[WeightedWordIds; PARTS]) -> Vec<f32> {
         let mut sum = vec![0.0; D];
         for (part, gain) in parts.iter().zip(self.gains) {
             add(&mut sum, &self.code_rows, part, gain);
@@ -265,7 +265,7 @@ fn step(
     let drop = |words: &[(u32, f32)], random: &mut SplitMix64| -> Vec<(u32, f32)> {
         words.iter().filter(|_| random.unit() >= settings.dropout).copied().collect()
     };
-    let samples: Vec<(WeightedWords, [WeightedWords; PARTS])> = batch
+    let samples: Vec<(WeightedWordIds, [WeightedWordIds; PARTS])> = batch
         .iter()
         .map(|&at| {
             let pair = &pairs[at];

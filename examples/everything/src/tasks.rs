@@ -72,7 +72,7 @@ impl Tool for SlowComputeTool {
     type Output = UnstructuredResult;
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
-        ctx.unless_canceled(sleep(Duration::from_secs_f64(input.seconds))).await?;
+        ctx.run_unless_canceled(sleep(Duration::from_secs_f64(input.seconds))).await?;
         Ok(UnstructuredResult::text(format!("Computed {} in {} s", input.label, input.seconds)))
     }
 }
@@ -89,7 +89,7 @@ impl Tool for FailingJobTool {
     type Output = UnstructuredResult;
 
     async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
-        ctx.unless_canceled(sleep(Duration::from_secs(1))).await?;
+        ctx.run_unless_canceled(sleep(Duration::from_secs(1))).await?;
         Err(ToolError::failed("This job always fails"))
     }
 }

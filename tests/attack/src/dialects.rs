@@ -36,12 +36,12 @@ pub(super) struct AttackResponse {
 }
 
 /// The name and the arguments of a tool on the wire.
-pub(super) type ToolCallOnWire = (String, Value);
+pub(super) type WireToolCall = (String, Value);
 
 /// Client side of a dialect: encodes requests and decodes answers.
 pub(super) trait AttackDialectCodec: Send {
     /// Translates a call of a tool of the catalog, if the dialect can express it.
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire>;
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall>;
     /// Returns the request that calls a tool by its name on the wire.
     fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest;
     /// Returns the request for a page of the tools, if the dialect lists tools.

@@ -99,12 +99,12 @@ fn run_setup_lines(attempt: &AttackAttempt) -> anyhow::Result<()> {
 }
 
 /// A thread that repeats some work until this is dropped.
-pub(super) struct BackgroundLoop {
+pub(super) struct BackgroundLoopThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl BackgroundLoop {
+impl BackgroundLoopThread {
     /// Repeats `turn` in a new thread.
     pub(super) fn start(mut turn: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -118,7 +118,7 @@ impl BackgroundLoop {
     }
 }
 
-impl Drop for BackgroundLoop {
+impl Drop for BackgroundLoopThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -137,12 +137,12 @@ fn make_swap_pair(attempt: &AttackAttempt) -> anyhow::Result<()> {
 }
 
 /// Swaps two paths until the loop is dropped. The number counts the swaps.
-pub(super) fn start_swapping(one: &Path, other: &Path) -> (BackgroundLoop, Arc<AtomicU64>) {
+pub(super) fn start_swapping(one: &Path, other: &Path) -> (BackgroundLoopThread, Arc<AtomicU64>) {
     let swaps = Arc::new(AtomicU64::new(0));
     let one = one.to_owned();
     let other = other.to_owned();
     let counter = swaps.clone();
-    let swapping = BackgroundLoop::start(move || {
+    let swapping = BackgroundLoopThread::start(move || {
         if renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).is_ok() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -158,7 +158,7 @@ fn grow_log(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let line = "y\n".repeat(4096);
     log.write_all(&line.repeat(20).into_bytes())?;
     let mut written = 0_usize;
-    attempt.background.push(Box::new(BackgroundLoop::start(move || {
+    attempt.background.push(Box::new(BackgroundLoopThread::start(move || {
         // The limit protects the disk.
         if written < 256 << 20 && log.write_all(line.as_bytes()).is_ok() {
             written += line.len();

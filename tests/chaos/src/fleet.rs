@@ -42,7 +42,7 @@ pub(super) struct FleetOptions {
     /// How long the run lasts, without the time in which the figures are measured.
     pub(super) duration: Duration,
     /// The only part to run. By default, all run.
-    pub(super) part: Option<FleetPart>,
+    pub(super) part: Option<FleetRunPart>,
     /// Measures the figures in full, and fails if one of them is missed.
     pub(super) has_full_figures: bool,
     /// The binary of an older toolgate, which every other server and worker runs.
@@ -51,7 +51,7 @@ pub(super) struct FleetOptions {
 
 /// A part of a fleet run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FleetPart {
+pub(super) enum FleetRunPart {
     /// Workers are killed and frozen, and the database crashes.
     Kills,
     /// The database fails over to a standby.
@@ -66,7 +66,7 @@ pub(super) enum FleetPart {
     Figures,
 }
 
-impl FleetPart {
+impl FleetRunPart {
     const ALL: [Self; 6] =
         [Self::Kills, Self::Failover, Self::Partition, Self::Clocks, Self::Restarts, Self::Figures];
 
@@ -104,15 +104,15 @@ impl FleetPart {
 
 /// Runs the selected parts one after another, and fails if one of them breaks a promise.
 pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Result<()> {
-    let is_selected = |part: &FleetPart| fleet.part.is_none_or(|only| only == *part);
-    for part in FleetPart::ALL.into_iter().filter(is_selected) {
+    let is_selected = |part: &FleetRunPart| fleet.part.is_none_or(|only| only == *part);
+    for part in FleetRunPart::ALL.into_iter().filter(is_selected) {
         let share = if fleet.part.is_some() { 1.0 } else { part.share() };
         let duration = fleet.duration.mul_f64(share);
         match part {
-            FleetPart::Kills => run_in_folder(options, part, |folder| {
+            FleetRunPart::Kills => run_in_folder(options, part, |folder| {
                 job_faults::run(folder, DatabaseKind::Single, MemberClocks::Right, duration)
             }),
-            FleetPart::Failover => {
+            FleetRunPart::Failover => {
                 [DatabaseKind::SynchronousStandby, DatabaseKind::AsynchronousStandby]
                     .into_iter()
                     .try_for_each(|kind| {
@@ -121,16 +121,16 @@ pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Resul
                         })
                     })
             }
-            FleetPart::Partition => {
+            FleetRunPart::Partition => {
                 run_in_folder(options, part, |folder| partitions::run(folder, duration))
             }
-            FleetPart::Clocks => run_in_folder(options, part, |folder| {
+            FleetRunPart::Clocks => run_in_folder(options, part, |folder| {
                 job_faults::run(folder, DatabaseKind::Single, MemberClocks::Wrong, duration)
             }),
-            FleetPart::Restarts => {
+            FleetRunPart::Restarts => {
                 run_in_folder(options, part, |folder| restarts::run(folder, duration))
             }
-            FleetPart::Figures => {
+            FleetRunPart::Figures => {
                 run_in_folder(options, part, |folder| figures::run(folder, fleet.has_full_figures))
             }
         }?;
@@ -141,7 +141,7 @@ pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Resul
 /// Runs `work` in a new folder. Ends its processes, and removes the folder if nothing failed.
 fn run_in_folder(
     options: &ChaosOptions,
-    part: FleetPart,
+    part: FleetRunPart,
     work: impl FnOnce(&ChaosRunFolder) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut folder = ChaosRunFolder::create(&options.server()?, options.seed)?;

@@ -4,8 +4,8 @@
 //! of the jobs' own programs, and the processes of this machine.
 //!
 //! `toolgate-chaos [--kills N | --gateway [--minutes N] | --fleet [--minutes N] [--part NAME]
-//! [--figures] [--older FILE]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and starts
-//! it. By default, it kills the `toolgate` beside it.
+//! [--figures] [--older FILE]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and
+//! starts it. By default, it kills the `toolgate` beside it.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use toolgate_test_support::{SeededRng, random_seed, sibling_toolgate};
 
-use fleet::{FleetOptions, FleetPart};
+use fleet::{FleetOptions, FleetRunPart};
 use server::ChaosRunFolder;
 
 /// The least number of jobs, however few kills there are.
@@ -81,7 +81,7 @@ impl ChaosOptions {
                 "--seed" => options.seed = value()?.parse().context("--seed")?,
                 "--gateway" => is_gateway = true,
                 "--fleet" => is_fleet = true,
-                "--part" => part = Some(FleetPart::parse(value()?)?),
+                "--part" => part = Some(FleetRunPart::parse(value()?)?),
                 "--figures" => has_full_figures = true,
                 "--older" => older = Some(PathBuf::from(value()?)),
                 "--minutes" => minutes = value()?.parse().context("--minutes")?,

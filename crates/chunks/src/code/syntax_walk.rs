@@ -68,14 +68,14 @@ struct SyntaxTreeLevel {
     lead: Option<LeadingComments>,
     /// Wrapper around the node's children that belongs to the first definition in it, for example
     /// `export`.
-    wrapper: Option<DefinitionWrapperStart>,
+    wrapper: Option<DefinitionWrapperPosition>,
     /// Last line of the previous child node that is not a comment.
     last_line: Option<usize>,
 }
 
 /// Start of the syntax around a definition, such as `export`.
 #[derive(Clone, Copy)]
-struct DefinitionWrapperStart {
+struct DefinitionWrapperPosition {
     /// Start of the wrapper (such as `export`) in the text.
     start: usize,
     /// Start of the wrapper (such as `export`) in the text, after its attributes.
@@ -189,7 +189,7 @@ impl<'t> OutlineBuilder<'_, 't> {
                 return Some(SyntaxTreeLevel {
                     outer,
                     lead,
-                    wrapper: Some(wrap.unwrap_or(DefinitionWrapperStart { start, head: start })),
+                    wrapper: Some(wrap.unwrap_or(DefinitionWrapperPosition { start, head: start })),
                     last_line: None,
                 });
             }
@@ -253,7 +253,7 @@ impl<'t> OutlineBuilder<'_, 't> {
         node: Node<'_>,
         kind: OutlinePartKind,
         lead: Option<LeadingComments>,
-        wrap: Option<DefinitionWrapperStart>,
+        wrap: Option<DefinitionWrapperPosition>,
     ) -> Option<usize> {
         let named = names::definition_names(node, self.lines.text);
         if named.names.is_empty() || self.parts.len() >= PARTS_MAX {

@@ -1,11 +1,11 @@
 //! Rules for finding definitions in C++.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "cpp",
     grammar: || tree_sitter_cpp::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("function_definition", SyntaxNodeRole::Function),

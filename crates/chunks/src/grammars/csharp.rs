@@ -1,11 +1,11 @@
 //! Rules for finding definitions in C#.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "csharp",
     grammar: || tree_sitter_c_sharp::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Marked,
     roles: &[
         ("method_declaration", SyntaxNodeRole::Function),

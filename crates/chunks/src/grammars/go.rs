@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Go.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "go",
     grammar: || tree_sitter_go::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("function_declaration", SyntaxNodeRole::Function),

@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Java.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "java",
     grammar: || tree_sitter_java::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Marked,
     roles: &[
         ("method_declaration", SyntaxNodeRole::Function),

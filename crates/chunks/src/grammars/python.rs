@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Python.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "python",
     grammar: || tree_sitter_python::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Docstrings,
     roles: &[
         ("function_definition", SyntaxNodeRole::Function),

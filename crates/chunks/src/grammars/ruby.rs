@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Ruby.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "ruby",
     grammar: || tree_sitter_ruby::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("method", SyntaxNodeRole::Function),

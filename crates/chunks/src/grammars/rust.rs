@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Rust.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "rust",
     grammar: || tree_sitter_rust::LANGUAGE.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::MarkedOrInner,
     roles: &[
         ("function_item", SyntaxNodeRole::Function),

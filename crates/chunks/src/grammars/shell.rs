@@ -1,12 +1,12 @@
 //! Rules for finding definitions in shell scripts, in the Bash dialect.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "shell",
     grammar: || tree_sitter_bash::LANGUAGE.into(),
     // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
-    letters: GrammarAlphabet::Ascii,
+    letters: IdentifierCharset::Ascii,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("function_definition", SyntaxNodeRole::Function),

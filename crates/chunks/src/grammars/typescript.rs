@@ -1,11 +1,11 @@
 //! Rules for finding definitions in TypeScript, with and without JSX.
 
-use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "typescript",
     grammar: || tree_sitter_typescript::LANGUAGE_TYPESCRIPT.into(),
-    letters: GrammarAlphabet::All,
+    letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &ROLES,
 };

@@ -1,7 +1,9 @@
 //! Requests of the envelope dialect: the host request and the metadata for its envelope.
 
 use serde_json::{Map, Value, json};
-use toolgate_contract::{CallError, CallOrigin, HostRequest, PromptArguments, ValidationProblem};
+use toolgate_contract::{
+    CallError, EnvelopeRequestInfo, HostRequest, PromptArguments, ValidationProblem,
+};
 
 use super::names::{catalog_name, parse_tool_id, prompt_name};
 
@@ -11,7 +13,7 @@ const NAME_CHARS_MAX: usize = 200;
 /// A request of the envelope dialect to the host, with its origin for the envelope.
 pub(super) struct EnvelopeRequest {
     pub(super) request: HostRequest,
-    pub(super) origin: CallOrigin,
+    pub(super) origin: EnvelopeRequestInfo,
 }
 
 impl EnvelopeRequest {
@@ -22,7 +24,7 @@ impl EnvelopeRequest {
             _ => HostRequest::Refuse(why),
         };
         // A refused call is not validated as tool IO.
-        Self { request, origin: CallOrigin { io: None, ..self.origin } }
+        Self { request, origin: EnvelopeRequestInfo { io: None, ..self.origin } }
     }
 }
 
@@ -47,7 +49,10 @@ pub(super) fn prompt(
         Ok(name) => HostRequest::GetPrompt { name: name.to_owned(), arguments },
         Err(why) => HostRequest::Refuse(why),
     };
-    EnvelopeRequest { request, origin: CallOrigin { prompt: Some(clip_name(id)), ..origin } }
+    EnvelopeRequest {
+        request,
+        origin: EnvelopeRequestInfo { prompt: Some(clip_name(id)), ..origin },
+    }
 }
 
 /// Creates a call of the tool `id`. `fields` contains `arguments` or `input`, and other fields of
@@ -68,7 +73,7 @@ pub(super) fn tool(
         payload["arguments"] = input.clone();
     }
     fields.entry("tool").or_insert_with(|| id.into());
-    let origin = CallOrigin {
+    let origin = EnvelopeRequestInfo {
         tool: Some(clip_name(id)),
         io: Some(Value::Object(fields)),
         ..origin(transport, "tool", "mcp.tool.invoke", payload)
@@ -122,10 +127,15 @@ pub(super) fn unknown(transport: &'static str, route: &str, method: &str) -> Env
     EnvelopeRequest { request: HostRequest::Refuse(CallError::NotFound { message }), origin }
 }
 
-fn origin(transport: &'static str, route: &str, method: &str, payload: Value) -> CallOrigin {
+fn origin(
+    transport: &'static str,
+    route: &str,
+    method: &str,
+    payload: Value,
+) -> EnvelopeRequestInfo {
     let route = route.to_owned();
     let method = method.to_owned();
-    CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
+    EnvelopeRequestInfo { transport, route, method, payload, tool: None, prompt: None, io: None }
 }
 
 /// Creates an error about invalid input at the JSON pointer `pointer`.

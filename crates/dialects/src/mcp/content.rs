@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Serialize, Serializer};
 use toolgate_contract::{
     ContentAnnotations, ContentBlock, ContentBody, Icon, MessageRole, MetaFields, ResourceContents,
-    ResourceData, ResourceSpec, ResourceTemplate, ResultText, ToolResultForm,
+    ResourceData, ResourceSpec, ResourceTemplate, ResultText, ToolResultFormat,
 };
 
 use super::revision::{ContentBlockSupport, McpRevision};
@@ -13,7 +13,7 @@ use super::revision::{ContentBlockSupport, McpRevision};
 /// A content block of MCP.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(crate) enum McpBlock<'a> {
+pub(crate) enum McpContentBlock<'a> {
     Text {
         text: ContentBlockText<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ impl Serialize for ContentBlockText<'_> {
     }
 }
 
-impl<'a> McpBlock<'a> {
+impl<'a> McpContentBlock<'a> {
     /// Creates a content block of text without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::Text { text: ContentBlockText::whole(text), annotations: None }
@@ -76,7 +76,7 @@ impl<'a> McpBlock<'a> {
     /// the result also has a structured value.
     pub(crate) fn from_result_text(
         text: &'a ResultText,
-        form: ToolResultForm,
+        form: ToolResultFormat,
         structured: bool,
     ) -> Vec<Self> {
         let mut blocks = Vec::new();
@@ -87,13 +87,13 @@ impl<'a> McpBlock<'a> {
             }
         };
         match form {
-            ToolResultForm::Structured if structured => {}
-            ToolResultForm::Text | ToolResultForm::Structured => {
+            ToolResultFormat::Structured if structured => {}
+            ToolResultFormat::Text | ToolResultFormat::Structured => {
                 let (start, end) = text.joined_parts();
                 push(ContentBlockText { start: start.into(), end });
             }
             // Programs get the body unchanged.
-            ToolResultForm::Both => {
+            ToolResultFormat::Both => {
                 push(ContentBlockText::whole(text.body.as_str()));
                 if let Some(note) = &text.note {
                     push(ContentBlockText::whole(note.as_str()));

@@ -8,22 +8,24 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot, LogLevel,
-    MetaFields, Reply, ToolOutput, ToolPage, ToolResultForm, ToolRunStatus, exact_json,
+    MetaFields, Reply, ToolOutput, ToolPage, ToolResultFormat, ToolRunStatus, exact_json,
 };
 
-use super::content::McpBlock;
+use super::content::McpContentBlock;
 use super::library::{LibraryRequestKind, RARE_CHANGE_TTL_MS};
 use super::message::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
     MISSING_CAPABILITY, McpError, RequestId, UNSUPPORTED_VERSION, success_with_capacity,
 };
 use super::request_notifications::RequestedNotifications;
-use super::revision::{BadInputErrorForm, McpRevision, SchemaSupport, SessionModel, TaskSupport};
+use super::revision::{
+    InvalidInputErrorForm, McpRevision, SchemaSupport, SessionModel, TaskSupport,
+};
 use super::tasks::{TaskEventEncoder, TaskRequest, related_task_meta};
 use super::tool_list::tool_entry;
 use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
 use crate::tool_mentions::rename_tools;
-use crate::{AnswerEncoder, ClientResponse, JobEventEncoder, ServerInfo};
+use crate::{AnswerEncoder, ClientQuestionResponse, JobEventEncoder, ServerInfo};
 
 /// Encoder for the answer to one MCP request.
 pub(crate) struct McpEncoder {
@@ -32,7 +34,7 @@ pub(crate) struct McpEncoder {
     pub(crate) facts: Arc<ServerInfo>,
     pub(crate) kind: McpRequestKind,
     /// The form of results of this server's own tools.
-    pub(crate) results: ToolResultForm,
+    pub(crate) results: ToolResultFormat,
     pub(crate) notifications: RequestedNotifications,
 }
 
@@ -173,7 +175,7 @@ impl AnswerEncoder for McpEncoder {
     fn parse_answer(
         &self,
         question: &ClientQuestion,
-        heard: &ClientResponse,
+        heard: &ClientQuestionResponse,
     ) -> Result<ClientAnswer, String> {
         questions::parse_answer(question, heard, self.revision)
     }
@@ -238,7 +240,7 @@ impl McpEncoder {
         let protocol_error = || EncodedCallOutcome::Error(self.protocol_error(error));
         match (error, self.revision.bad_input) {
             (CallError::UnknownTool { .. }, _)
-            | (CallError::InvalidInput { .. }, BadInputErrorForm::Error)
+            | (CallError::InvalidInput { .. }, InvalidInputErrorForm::Error)
             | (
                 CallError::Mismatch { .. } | CallError::Refused { .. } | CallError::Scope { .. },
                 _,
@@ -275,15 +277,15 @@ impl McpEncoder {
 
     fn encode_output<'a>(&'a self, output: &'a ToolOutput) -> McpCallResult<'a> {
         let ToolOutput { value, structured, text, content, meta, ending, from_upstream } = output;
-        let form = if *from_upstream { ToolResultForm::Both } else { self.results };
+        let form = if *from_upstream { ToolResultFormat::Both } else { self.results };
         let sayable = match self.revision.schemas {
             SchemaSupport::Objects => value.is_object(),
             SchemaSupport::Any => true,
         };
         let has_structure = *structured && self.revision.structured && sayable;
         let structured = has_structure && form.has_structure();
-        let mut blocks = McpBlock::from_result_text(text, form, structured);
-        blocks.extend(content.iter().map(|it| McpBlock::from_content(it, self.revision)));
+        let mut blocks = McpContentBlock::from_result_text(text, form, structured);
+        blocks.extend(content.iter().map(|it| McpContentBlock::from_content(it, self.revision)));
         McpCallResult {
             content: blocks,
             structured_content: structured.then_some(value),
@@ -295,7 +297,7 @@ impl McpEncoder {
     /// Creates a result of a call with `isError`, which the model sees.
     fn failed_result(&self, message: String) -> McpCallResult<'_> {
         McpCallResult {
-            content: vec![McpBlock::text(message)],
+            content: vec![McpContentBlock::text(message)],
             structured_content: None,
             is_error: true,
             stamp: self.stamp(None),
@@ -473,7 +475,7 @@ pub(crate) enum EncodedCallOutcome<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct McpCallResult<'a> {
-    pub(crate) content: Vec<McpBlock<'a>>,
+    pub(crate) content: Vec<McpContentBlock<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) structured_content: Option<&'a Value>,
     pub(crate) is_error: bool,
@@ -484,7 +486,7 @@ pub(crate) struct McpCallResult<'a> {
 impl McpCallResult<'_> {
     /// Returns the approximate length of the result in bytes. Structured results count twice.
     pub(crate) fn bytes_estimate(&self) -> usize {
-        let texts: usize = self.content.iter().map(McpBlock::bytes_estimate).sum();
+        let texts: usize = self.content.iter().map(McpContentBlock::bytes_estimate).sum();
         let times = 1 + usize::from(self.structured_content.is_some());
         texts * times + texts / 16
     }
@@ -579,7 +581,7 @@ impl<'a> CommonResultMembers<'a> {
     }
 
     /// Returns the common members of a result, in the form for a call that became a task.
-    pub(crate) fn into_task_stamp(self) -> Self {
+    pub(crate) fn for_task_creation(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }
 }

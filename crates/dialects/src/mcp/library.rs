@@ -10,7 +10,7 @@ use toolgate_contract::{
 };
 
 use super::content::{
-    EmbeddedResource, ItemDisplayInfo, McpBlock, McpResourceEntry, ResourceTemplateEntry,
+    EmbeddedResource, ItemDisplayInfo, McpContentBlock, McpResourceEntry, ResourceTemplateEntry,
 };
 use super::cursor;
 use super::encoder::{CommonResultMembers, McpEncoder, error_message};
@@ -437,12 +437,15 @@ struct PromptResult<'a> {
 #[derive(Serialize)]
 struct PromptResultMessage<'a> {
     role: MessageRole,
-    content: McpBlock<'a>,
+    content: McpContentBlock<'a>,
 }
 
 impl<'a> PromptResultMessage<'a> {
     fn from_message(message: &'a PromptMessage, revision: &McpRevision) -> Self {
-        Self { role: message.role, content: McpBlock::from_content(&message.content, revision) }
+        Self {
+            role: message.role,
+            content: McpContentBlock::from_content(&message.content, revision),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RequestId,
     notification,
 };
-use crate::{ClientResponse, InFlightRequestKey};
+use crate::{ClientQuestionResponse, InFlightRequestKey};
 
 /// Parses a request id or a progress token: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<RequestId> {
@@ -48,7 +48,7 @@ pub(crate) enum McpMessage {
     /// A client's answer to a server request. The server's ids are always strings.
     Response {
         id: Option<String>,
-        heard: ClientResponse,
+        heard: ClientQuestionResponse,
     },
 }
 
@@ -60,8 +60,8 @@ impl McpMessage {
         if method.is_none() && (result.is_some() || error.is_some()) {
             let id = id.as_ref().and_then(Value::as_str).map(str::to_owned);
             let response = match error {
-                Some(error) => ClientResponse::Error(error_sentence(&error)),
-                None => ClientResponse::Result(result.unwrap_or_default()),
+                Some(error) => ClientQuestionResponse::Error(error_sentence(&error)),
+                None => ClientQuestionResponse::Result(result.unwrap_or_default()),
             };
             return Ok(Self::Response { id, heard: response });
         }

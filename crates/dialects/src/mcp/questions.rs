@@ -12,14 +12,14 @@ use toolgate_contract::{
 };
 
 use super::META_CAPABILITIES;
-use super::content::McpBlock;
+use super::content::McpContentBlock;
 use super::encoder::McpEncoder;
 use super::message::{McpError, RequestId, notification, success};
 use super::revision::{McpRevision, RevisionQuestionSupport, SessionModel};
 use super::tasks::related_task_meta;
 use crate::json::RpcParams;
 use crate::rpc::to_json;
-use crate::{ClientResponse, QuestionChannel};
+use crate::{ClientQuestionResponse, QuestionChannel};
 
 /// The `_meta` key for the key that identifies a question within its call.
 pub const QUESTION_KEY: &str = "io.toolgate/key";
@@ -196,12 +196,14 @@ pub(crate) fn encode_visit_finished(
 /// Fails if the response does not answer the question. The error describes the expected form.
 pub(crate) fn parse_answer(
     question: &ClientQuestion,
-    response: &ClientResponse,
+    response: &ClientQuestionResponse,
     _revision: &McpRevision,
 ) -> Result<ClientAnswer, String> {
     let (answer, requirement) = match response {
-        ClientResponse::Error(why) => return Err(format!("the client did not answer: {why}")),
-        ClientResponse::Result(Value::Object(fields)) => match question.kind() {
+        ClientQuestionResponse::Error(why) => {
+            return Err(format!("the client did not answer: {why}"));
+        }
+        ClientQuestionResponse::Result(Value::Object(fields)) => match question.kind() {
             QuestionKind::Form | QuestionKind::Visit => (
                 parse_choice(fields).map(ClientAnswer::Choice),
                 "`action` must be accept, decline or cancel",
@@ -215,7 +217,7 @@ pub(crate) fn parse_answer(
                 "each root in `roots` must have a `uri`",
             ),
         },
-        ClientResponse::Result(_) => (None, "it must be an object"),
+        ClientQuestionResponse::Result(_) => (None, "it must be an object"),
     };
     answer.ok_or_else(|| format!("the client's answer is invalid: {requirement}"))
 }
@@ -371,10 +373,10 @@ fn encode_message(said: &SamplingMessage, revision: &McpRevision) -> Value {
     let content = &said.content;
     let block = match content.shown {
         ContentBody::Text(_) | ContentBody::Image(_) | ContentBody::Audio(_) => {
-            McpBlock::from_content(content, revision)
+            McpContentBlock::from_content(content, revision)
         }
         // Sampling messages cannot contain resources.
-        ContentBody::Link(_) | ContentBody::Resource(_) => McpBlock::text(content.as_text()),
+        ContentBody::Link(_) | ContentBody::Resource(_) => McpContentBlock::text(content.as_text()),
     };
     json!({ "role": said.role, "content": block })
 }

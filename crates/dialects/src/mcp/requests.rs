@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallMetadata, FrameMetadata, HostRequest, LogLevel, ToolId, ToolResultForm, TraceContext,
+    CallMetadata, FrameMetadata, HostRequest, LogLevel, ToolId, ToolResultFormat, TraceContext,
 };
 
 use super::encoder::McpRequestKind;
@@ -12,7 +12,7 @@ use super::revision::{McpRevision, SessionModel};
 use super::tasks::{self, TaskRequest};
 use super::{cursor, headers};
 use crate::json::RpcParams;
-use crate::{AcceptedAnswerForm, ServerInfo};
+use crate::{AcceptedResponseMode, ServerInfo};
 
 /// The member of `_meta` in which a request names the form of its result.
 pub const META_RESULTS: &str = "io.toolgate/results";
@@ -127,11 +127,11 @@ pub(crate) fn call_metadata(
 pub(crate) fn result_form(
     id: &RequestId,
     params: &RpcParams,
-) -> Result<Option<ToolResultForm>, McpError> {
+) -> Result<Option<ToolResultFormat>, McpError> {
     let Some(named) = params.get("_meta").and_then(|meta| meta.get(META_RESULTS)) else {
         return Ok(None);
     };
-    let form = named.as_str().and_then(ToolResultForm::from_name);
+    let form = named.as_str().and_then(ToolResultFormat::from_name);
     form.map(Some).ok_or_else(|| {
         let why = format!("`{META_RESULTS}` must be `text`, `structured` or `both`, not {named}");
         McpError::invalid_params(Some(id.clone()), why)
@@ -162,18 +162,18 @@ fn is_stream(range: &str) -> bool {
 /// Returns the forms in which the client accepts an answer. A client on lines accepts streams. An
 /// HTTP client accepts streams if its `Accept` header names them, and can resume them if the
 /// revision supports that.
-pub(crate) fn answer_form(head: &FrameMetadata, revision: &McpRevision) -> AcceptedAnswerForm {
+pub(crate) fn answer_form(head: &FrameMetadata, revision: &McpRevision) -> AcceptedResponseMode {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
         text.split(',').any(is_stream)
     };
     match (head, revision.era) {
-        (FrameMetadata::Line, _) => AcceptedAnswerForm::Stream,
+        (FrameMetadata::Line, _) => AcceptedResponseMode::Stream,
         (FrameMetadata::Http { .. }, era) if head.header("accept").any(takes) => match era {
-            SessionModel::Session if revision.resumes => AcceptedAnswerForm::Resumable,
-            SessionModel::Session | SessionModel::Stateless => AcceptedAnswerForm::Stream,
+            SessionModel::Session if revision.resumes => AcceptedResponseMode::Resumable,
+            SessionModel::Session | SessionModel::Stateless => AcceptedResponseMode::Stream,
         },
-        (FrameMetadata::Http { .. }, _) => AcceptedAnswerForm::Message,
+        (FrameMetadata::Http { .. }, _) => AcceptedResponseMode::Message,
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::content::{ContentBlockText, McpBlock};
+use super::content::{ContentBlockText, McpContentBlock};
 use super::encoder::{CommonResultMembers, McpCallResult, ResultMetadata, ServerIdentity};
 use super::message::RequestId;
 
@@ -34,7 +34,7 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &McpCallResult<'_>) -> By
             page.write_raw(",");
         }
         match block {
-            McpBlock::Text { text: ContentBlockText { start, end }, annotations: None } => {
+            McpContentBlock::Text { text: ContentBlockText { start, end }, annotations: None } => {
                 page.write_raw("{\"type\":\"text\",\"text\":");
                 page.write_first_text(start, end);
                 page.write_raw("}");
@@ -273,7 +273,7 @@ mod tests {
                 cache_scope: ttl_ms.map(|_| "private"),
                 meta,
             };
-            let content = vec![McpBlock::text("hello")];
+            let content = vec![McpContentBlock::text("hello")];
             let result =
                 McpCallResult { content, structured_content: None, is_error: false, stamp };
             let id = RequestId::from_value(json!(7)).expect("an id");

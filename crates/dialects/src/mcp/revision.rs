@@ -14,7 +14,7 @@ pub struct McpRevision {
     /// Support for batches of messages.
     pub batches: BatchSupport,
     /// The form of errors about invalid arguments in the revision.
-    pub bad_input: BadInputErrorForm,
+    pub bad_input: InvalidInputErrorForm,
     /// True if tools have annotations and progress has a message.
     pub annotations: bool,
     /// True if tools, prompts and resources have titles, tools have output schemas, and results
@@ -65,7 +65,7 @@ pub enum BatchSupport {
 
 /// The form of errors about invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadInputErrorForm {
+pub enum InvalidInputErrorForm {
     /// JSON-RPC error for invalid arguments, which the model does not see.
     Error,
     /// Result with `isError` for invalid arguments, which the model sees.
@@ -136,7 +136,7 @@ const ROWS: [McpRevision; 5] = [
     NEWEST_SESSION,
     McpRevision {
         name: "2025-06-18",
-        bad_input: BadInputErrorForm::Error,
+        bad_input: InvalidInputErrorForm::Error,
         tasks: TaskSupport::None,
         questions: RevisionQuestionSupport::Forms,
         icons: false,
@@ -148,7 +148,7 @@ const ROWS: [McpRevision; 5] = [
         name: "2025-03-26",
         era: SessionModel::Session,
         batches: BatchSupport::Accepted,
-        bad_input: BadInputErrorForm::Error,
+        bad_input: InvalidInputErrorForm::Error,
         annotations: true,
         structured: false,
         content: ContentBlockSupport::Sounds,
@@ -165,7 +165,7 @@ const ROWS: [McpRevision; 5] = [
         name: "2024-11-05",
         era: SessionModel::Session,
         batches: BatchSupport::Refused,
-        bad_input: BadInputErrorForm::Error,
+        bad_input: InvalidInputErrorForm::Error,
         annotations: false,
         structured: false,
         content: ContentBlockSupport::Pictures,
@@ -186,7 +186,7 @@ pub const NEWEST_SESSION: McpRevision = McpRevision {
     name: "2025-11-25",
     era: SessionModel::Session,
     batches: BatchSupport::Refused,
-    bad_input: BadInputErrorForm::Result,
+    bad_input: InvalidInputErrorForm::Result,
     annotations: true,
     structured: true,
     content: ContentBlockSupport::Links,

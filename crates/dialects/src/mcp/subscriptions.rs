@@ -13,7 +13,7 @@ use super::request_notifications::RequestedNotifications;
 use super::revision::{McpRevision, TaskSupport};
 use super::tasks::{self, TaskRequest};
 use crate::json::RpcParams;
-use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
+use crate::{ChangeNotificationEncoder, ChangeSubscription, ServerInfo, rpc};
 
 /// The `_meta` key for the id of the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -99,7 +99,7 @@ impl SubscriptionEncoder {
     }
 }
 
-impl ChangeEncoder for SubscriptionEncoder {
+impl ChangeNotificationEncoder for SubscriptionEncoder {
     fn encode_start(&self, filter: &ChangeFilter) -> Option<Bytes> {
         let ChangeFilter { tools, prompts, resources, uris, jobs } = filter;
         let mut accepted = Map::new();
@@ -148,11 +148,11 @@ impl ChangeEncoder for SubscriptionEncoder {
 }
 
 /// The encoder for change notifications in an MCP session.
-pub(crate) struct SessionChangeEncoder {
+pub(crate) struct SessionNotificationEncoder {
     facts: Arc<ServerInfo>,
 }
 
-impl SessionChangeEncoder {
+impl SessionNotificationEncoder {
     /// Creates the encoder for change notifications in a session, which all revisions encode in the
     /// same way.
     pub(crate) fn new(_revision: &'static McpRevision, facts: Arc<ServerInfo>) -> Self {
@@ -160,7 +160,7 @@ impl SessionChangeEncoder {
     }
 }
 
-impl ChangeEncoder for SessionChangeEncoder {
+impl ChangeNotificationEncoder for SessionNotificationEncoder {
     fn encode_start(&self, _heard: &ChangeFilter) -> Option<Bytes> {
         None
     }
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_session_receives_supported_changes_without_a_subscription() {
-        let encoder = SessionChangeEncoder::new(&REVISIONS[1], facts(true));
+        let encoder = SessionNotificationEncoder::new(&REVISIONS[1], facts(true));
         let message = encoder.encode_change(&ServerChange::Tools).expect("a message");
         let method = "notifications/tools/list_changed";
         assert_eq!(json(&message), json!({ "jsonrpc": "2.0", "method": method, "params": {} }));

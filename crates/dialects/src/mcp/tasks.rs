@@ -193,7 +193,7 @@ impl McpEncoder {
                 success(&self.id, &json!({ "task": task, "_meta": related_task_meta(job.id) }))
             }
             TaskSupport::Extension => {
-                let stamp = stamp.into_task_stamp();
+                let stamp = stamp.for_task_creation();
                 success(&self.id, &TaskWithOutcome::without_outcome(task, stamp))
             }
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    AnyTool, Effects, Icon, JobSupport, MetaFields, ToolResultForm, ToolSpec, fold_name,
+    AnyTool, Effects, Icon, JobSupport, MetaFields, ToolResultFormat, ToolSpec, fold_name,
 };
 
 use super::content::{icons_if_supported, meta_if_supported};
@@ -41,7 +41,7 @@ struct ToolListEntry<'a> {
 pub(crate) fn tool_entry(
     tool: &dyn AnyTool,
     revision: &'static McpRevision,
-    results: ToolResultForm,
+    results: ToolResultFormat,
 ) -> Arc<RawValue> {
     // Revisions are aligned, so the lowest bit of an address is free.
     let key = std::ptr::from_ref(revision).addr() | usize::from(results.has_structure());
@@ -72,7 +72,7 @@ pub fn model_text(spec: &ToolSpec) -> String {
 }
 
 impl<'a> ToolListEntry<'a> {
-    fn new(tool: &'a dyn AnyTool, revision: &McpRevision, results: ToolResultForm) -> Self {
+    fn new(tool: &'a dyn AnyTool, revision: &McpRevision, results: ToolResultFormat) -> Self {
         let spec = tool.spec();
         let has_structure = spec.group.is_some() || results.has_structure();
         Self {

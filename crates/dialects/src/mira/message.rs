@@ -17,7 +17,7 @@ use super::schemas;
 use crate::json::{JsonError, parse};
 use crate::rpc::{invalid_id_reason, is_id_too_long, skim_id, to_json};
 use crate::{
-    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingHostRequest,
+    AcceptedResponseMode, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingHostRequest,
     QuestionChannel, ServerInfo,
 };
 
@@ -202,12 +202,12 @@ fn request_reading(
         | MiraRequest::Invalid => None,
     };
     let answer_form = match connection {
-        MiraConnection::Line => AcceptedAnswerForm::Stream,
-        MiraConnection::Http { .. } => AcceptedAnswerForm::Message,
+        MiraConnection::Line => AcceptedResponseMode::Stream,
+        MiraConnection::Http { .. } => AcceptedResponseMode::Message,
     };
     let encoder = match answer_form {
-        AcceptedAnswerForm::Message => encoder.without_chunks(),
-        AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable => encoder,
+        AcceptedResponseMode::Message => encoder.without_chunks(),
+        AcceptedResponseMode::Stream | AcceptedResponseMode::Resumable => encoder,
     };
     ParsedFrame::Request(PendingHostRequest {
         key: encoder.id.key(),

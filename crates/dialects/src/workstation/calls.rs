@@ -20,7 +20,7 @@ use crate::rpc::{
     take_method_and_params, to_json,
 };
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
+    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
     PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
@@ -242,7 +242,7 @@ fn request_reading(
         request,
         encoder: Arc::new(encoder),
         on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedAnswerForm::Message,
+        answer_form: AcceptedResponseMode::Message,
         question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit,
@@ -258,7 +258,7 @@ pub(crate) fn summary_reading() -> ParsedFrame {
         request: HostRequest::Discover,
         encoder: Arc::new(ToolSummaryEncoder),
         on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedAnswerForm::Message,
+        answer_form: AcceptedResponseMode::Message,
         question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,

@@ -14,7 +14,7 @@ use super::encoding::{
     split_tool_name, tool_name,
 };
 use super::rest::{retry_seconds, status_report};
-use super::watch::JobStarterSocketEncoder;
+use super::watch::ZyraCallSocketJobEncoder;
 use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
@@ -23,7 +23,7 @@ use crate::rpc::{
 };
 use crate::tool_mentions::own_tool_id;
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, JobEventEncoder, ParsedFrame,
+    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, JobEventEncoder, ParsedFrame,
     PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
@@ -225,7 +225,7 @@ fn read_call(
             return Err(RpcError::invalid_params(why));
         }
     };
-    let tool = Some(StageCommand { stage, command });
+    let tool = Some(ZyraStageCommand { stage, command });
     Ok(request_reading(
         request,
         ZyraEncoder { id: id.clone(), transport, tool, progress_token },
@@ -256,8 +256,8 @@ fn request_reading(
     on_disconnect: DisconnectEffect,
 ) -> ParsedFrame {
     let answer_form = match encoder.transport {
-        ZyraTransport::Http => AcceptedAnswerForm::Message,
-        ZyraTransport::WebSocket => AcceptedAnswerForm::Stream,
+        ZyraTransport::Http => AcceptedResponseMode::Message,
+        ZyraTransport::WebSocket => AcceptedResponseMode::Stream,
     };
     ParsedFrame::Request(PendingHostRequest {
         key: encoder.id.key(),
@@ -277,13 +277,13 @@ struct ZyraEncoder {
     id: RequestId,
     transport: ZyraTransport,
     /// The name of the called tool, if the request is a call.
-    tool: Option<StageCommand>,
+    tool: Option<ZyraStageCommand>,
     /// The client's token for progress notifications, if it sent one.
     progress_token: Option<Value>,
 }
 
 /// A tool's name as the Zyra client sent it: a stage and a command.
-struct StageCommand {
+struct ZyraStageCommand {
     stage: String,
     command: String,
 }
@@ -307,7 +307,7 @@ impl AnswerEncoder for ZyraEncoder {
         match self.transport {
             ZyraTransport::Http => None,
             ZyraTransport::WebSocket => {
-                Some(Arc::new(JobStarterSocketEncoder::new(job.id, self.progress_token.clone())))
+                Some(Arc::new(ZyraCallSocketJobEncoder::new(job.id, self.progress_token.clone())))
             }
         }
     }
@@ -317,7 +317,7 @@ impl ZyraEncoder {
     /// Returns the id of the called tool. Unless the tool is one of the server's own, the id is the
     /// stage and the command, which is right only if each is one word.
     fn called(&self) -> Option<String> {
-        let StageCommand { stage, command } = self.tool.as_ref()?;
+        let ZyraStageCommand { stage, command } = self.tool.as_ref()?;
         let name = format!("{stage}-{command}");
         Some(own_tool_id(&name).map_or_else(|| format!("{stage}.{command}"), str::to_owned))
     }
@@ -449,7 +449,7 @@ impl ZyraEncoder {
             "stderr": printed.stderr,
             "stdout": printed.stdout,
         });
-        if let Some(StageCommand { stage, command }) = &self.tool {
+        if let Some(ZyraStageCommand { stage, command }) = &self.tool {
             data["stage"] = json!(stage);
             data["command"] = json!(command);
         }

@@ -16,7 +16,7 @@ use super::http_paths::{ZyraRoute, single_query_value};
 use super::watch;
 use crate::rpc::to_json;
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
+    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
     PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
@@ -135,7 +135,7 @@ fn request_reading(request: HostRequest, view: ZyraReplyContent) -> ParsedFrame 
         request,
         encoder: Arc::new(ZyraRestEncoder { view }),
         on_disconnect,
-        answer_form: AcceptedAnswerForm::Message,
+        answer_form: AcceptedResponseMode::Message,
         question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,

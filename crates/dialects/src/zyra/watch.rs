@@ -66,8 +66,8 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> ParsedFrame {
 
 /// Upgrades a request to a WebSocket on which the client gets the events of the job `id`.
 pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<WebSocketPurpose, Reply> {
-    let selection = JobMessageKeys::parse(query).map_err(|why| error_reply(400, why))?;
-    let encoder = Arc::new(JobWatcherSocketEncoder {
+    let selection = SelectedJobMessageKeys::parse(query).map_err(|why| error_reply(400, why))?;
+    let encoder = Arc::new(ZyraWatchSocketEncoder {
         id: id.clone(),
         selection,
         sent: SentJobEvents::default(),
@@ -109,13 +109,13 @@ impl JobEventEncoder for ZyraJobSnapshotEncoder {
 }
 
 /// The encoder for a job's events on a WebSocket of its own.
-struct JobWatcherSocketEncoder {
+struct ZyraWatchSocketEncoder {
     id: String,
-    selection: JobMessageKeys,
+    selection: SelectedJobMessageKeys,
     sent: SentJobEvents,
 }
 
-impl JobEventEncoder for JobWatcherSocketEncoder {
+impl JobEventEncoder for ZyraWatchSocketEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         match job {
             Some(_) => {
@@ -157,11 +157,11 @@ impl JobEventEncoder for JobWatcherSocketEncoder {
 /// The keys that messages about a job contain, as the client selected them. If the client selected
 /// none, all are contained.
 #[derive(Debug, PartialEq, Eq)]
-struct JobMessageKeys {
+struct SelectedJobMessageKeys {
     keys: Vec<&'static str>,
 }
 
-impl JobMessageKeys {
+impl SelectedJobMessageKeys {
     /// Parses the query parameter `stream`, which selects the keys that messages about a job
     /// contain.
     fn parse(query: &str) -> Result<Self, String> {
@@ -182,14 +182,14 @@ impl JobMessageKeys {
 }
 
 /// The encoder for a job's events on the WebSocket over which the job was started.
-pub(crate) struct JobStarterSocketEncoder {
+pub(crate) struct ZyraCallSocketJobEncoder {
     job: JobId,
     /// The client's token for progress notifications, if it sent one.
     token: Option<Value>,
     sent: SentJobEvents,
 }
 
-impl JobEventEncoder for JobStarterSocketEncoder {
+impl JobEventEncoder for ZyraCallSocketJobEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         job.and_then(|_| self.encode_event(&NO_PROGRESS))
     }
@@ -207,7 +207,7 @@ impl JobEventEncoder for JobStarterSocketEncoder {
     }
 }
 
-impl JobStarterSocketEncoder {
+impl ZyraCallSocketJobEncoder {
     /// Creates the encoder for the events of `job`, with the client's progress token `token`.
     pub(crate) fn new(job: JobId, token: Option<Value>) -> Self {
         Self { job, token, sent: SentJobEvents::default() }
@@ -293,10 +293,10 @@ mod tests {
     #[test]
     fn a_selection_without_names_selects_all_keys() {
         for query in ["", "stream=", "stream=%20,,", "api_key=x"] {
-            let all = JobMessageKeys { keys: Vec::new() };
-            assert_eq!(JobMessageKeys::parse(query), Ok(all), "{query}");
+            let all = SelectedJobMessageKeys { keys: Vec::new() };
+            assert_eq!(SelectedJobMessageKeys::parse(query), Ok(all), "{query}");
         }
-        let chosen = JobMessageKeys::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
+        let chosen = SelectedJobMessageKeys::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
         assert_eq!(chosen.keys, ["stdout", "exit_code", "progress"]);
         assert!(chosen.includes("stdout") && !chosen.includes("stderr"));
     }

@@ -3,12 +3,13 @@
 use http::StatusCode;
 use serde_json::Value;
 use toolgate_contract::{
-    ArtefactSelection, CallEnvelope, CallError, CallMetadata, CallOrigin, ChangeFilter,
-    CompletionRequest, CompletionTarget, EnvelopeError, EnvelopeMetadata, HostRequest, JobOptions,
-    QuestionKind, QuestionSupport, Reply, ReplyBody, ResourceCursor, canonical_json_len,
+    ArtefactSelection, CallEnvelope, CallError, CallMetadata, ChangeFilter, CompletionRequest,
+    CompletionTarget, EnvelopeError, EnvelopeMetadata, EnvelopeRequestInfo, HostRequest,
+    JobOptions, QuestionKind, QuestionSupport, Reply, ReplyBody, ResourceCursor,
+    canonical_json_len,
 };
 use toolgate_dialects::{
-    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, PendingHostRequest, QuestionChannel,
+    AcceptedResponseMode, DisconnectEffect, InFlightRequestKey, PendingHostRequest, QuestionChannel,
 };
 
 use crate::replay::TranscriptFrameTransport;
@@ -31,9 +32,9 @@ pub(crate) fn format_request(pending: &PendingHostRequest) -> String {
         DisconnectEffect::Continues => "disconnecting does not cancel it",
     };
     let answer_form = match answer_form {
-        AcceptedAnswerForm::Message => "accepts one message",
-        AcceptedAnswerForm::Stream => "accepts a stream",
-        AcceptedAnswerForm::Resumable => "accepts a stream and resumes it",
+        AcceptedResponseMode::Message => "accepts one message",
+        AcceptedResponseMode::Stream => "accepts a stream",
+        AcceptedResponseMode::Resumable => "accepts a stream and resumes it",
     };
     let events = if encoder.encodes_events() { "receives events" } else { "receives no events" };
     let questions = format_question_mode(question_mode);
@@ -48,8 +49,8 @@ pub(crate) fn format_request(pending: &PendingHostRequest) -> String {
 }
 
 /// Formats the origin of a call in an envelope.
-fn format_origin(origin: &CallOrigin) -> String {
-    let CallOrigin { transport, route, method, payload, tool, prompt, io } = origin;
+fn format_origin(origin: &EnvelopeRequestInfo) -> String {
+    let EnvelopeRequestInfo { transport, route, method, payload, tool, prompt, io } = origin;
     let names = tool.iter().chain(prompt).map(|name| format!(" {name}")).collect::<String>();
     let io = io.as_ref().map(|io| format!(" io {io}")).unwrap_or_default();
     format!(", enveloped {transport} {route} {method}{names} {payload}{io}")
@@ -57,7 +58,7 @@ fn format_origin(origin: &CallOrigin) -> String {
 
 /// Returns the envelope of a call with the given origin and outcome. Ids and times are constant.
 pub(crate) fn build_envelope(
-    origin: CallOrigin,
+    origin: EnvelopeRequestInfo,
     outcome: Result<Value, CallError>,
 ) -> CallEnvelope {
     let (data, error) = match outcome {

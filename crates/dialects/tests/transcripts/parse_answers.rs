@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, ChangeFilter, CompletionCandidates, CompletionRequest, ContentBlock,
-    HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage, PromptSpec,
+    AnyPrompt, ChangeFilter, CompletionCandidates, CompletionRequest, ContentBlock, HostAnswer,
+    Icon, KeepActiveGuard, PromptArgument, PromptArguments, PromptMessage, PromptPage, PromptSpec,
     RenderedPrompt, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate, ResultText,
     ServerChange, Skill, SkillFile, SkillFileList, SkillPage, ToolContext, ToolError, ToolFuture,
     ToolOutput, ToolRunStatus,
@@ -38,7 +38,7 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
             let next = more.map(|_| last(&resources, |last| &last.uri));
             HostAnswer::Folder(resources, next)
         }
-        "watched" => HostAnswer::Watched { uri: rest.to_owned(), hold: ActivityGuard::none() },
+        "watched" => HostAnswer::Watched { uri: rest.to_owned(), hold: KeepActiveGuard::none() },
         "prompts" => {
             let (prompts, more) = split_page(rest);
             let prompts: Vec<_> =

@@ -10,7 +10,8 @@ use toolgate_contract::{
     ToolRunStatus,
 };
 use toolgate_dialects::{
-    ChangeEncoder, ClientResponse, Dialect, JobEventEncoder, ParsedFrame, PendingHostRequest,
+    ChangeNotificationEncoder, ClientQuestionResponse, Dialect, JobEventEncoder, ParsedFrame,
+    PendingHostRequest,
 };
 
 use crate::parse::{read_job, read_job_item, read_outcome, read_page};
@@ -111,9 +112,9 @@ fn all_replies(ask: &PendingHostRequest) -> Vec<Reply> {
     let question = |text| {
         let question = from_str(text).expect("a question");
         for result in [json!(null), json!({}), json!({ "action": "accept" }), json!([odd])] {
-            let _ = ask.encoder.parse_answer(&question, &ClientResponse::Result(result));
+            let _ = ask.encoder.parse_answer(&question, &ClientQuestionResponse::Result(result));
         }
-        let _ = ask.encoder.parse_answer(&question, &ClientResponse::Error(odd.into()));
+        let _ = ask.encoder.parse_answer(&question, &ClientQuestionResponse::Error(odd.into()));
         ask.encoder.encode_question(odd, odd, &question)
     };
     let questions = QUESTIONS.into_iter().filter_map(question);
@@ -157,7 +158,7 @@ const QUESTIONS: [&str; 4] = [
 ];
 
 /// Returns every message to a subscriber with `filter`.
-fn all_changes(filter: &ChangeFilter, encoder: &dyn ChangeEncoder) -> Vec<Bytes> {
+fn all_changes(filter: &ChangeFilter, encoder: &dyn ChangeNotificationEncoder) -> Vec<Bytes> {
     let changes = [
         ServerChange::Tools,
         ServerChange::Prompts,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use toolgate_contract::{
-    CallOrigin, Caller, ClientQuestion, FrameMetadata, HostAnswer, HostRequest, MessageFrame,
-    Reply, ToolResultForm,
+    Caller, ClientQuestion, EnvelopeRequestInfo, FrameMetadata, HostAnswer, HostRequest,
+    MessageFrame, Reply, ToolResultFormat,
 };
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
-    AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientConversation, ClientResponse, Dialect,
-    InFlightRequestKey, JobEventEncoder, JobWatchRequest, JobWatchSchedule, ParsedFrame,
-    ServerInfo, WebSocketPurpose, all_dialects,
+    AnswerEncoder, ChangeNotificationEncoder, ChangeSubscription, ClientConversation,
+    ClientQuestionResponse, Dialect, InFlightRequestKey, JobEventEncoder, JobWatchRequest,
+    JobWatchSchedule, ParsedFrame, ServerInfo, WebSocketPurpose, all_dialects,
 };
 
 use crate::format::{build_envelope, format_filter, format_reply, format_request};
@@ -127,7 +127,7 @@ struct ReplayServer {
     session_count: usize,
     open: Vec<UnansweredTranscriptFrame>,
     job_events: Option<Arc<dyn JobEventEncoder>>,
-    changes: Option<Arc<dyn ChangeEncoder>>,
+    changes: Option<Arc<dyn ChangeNotificationEncoder>>,
     questions: BTreeMap<String, (Arc<dyn AnswerEncoder>, ClientQuestion)>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) enum TranscriptFrameTransport {
 /// Answer to one message of a transcript.
 enum TranscriptAnswer {
     Ready(Option<Reply>),
-    Pending(Arc<dyn AnswerEncoder>, Option<CallOrigin>),
+    Pending(Arc<dyn AnswerEncoder>, Option<EnvelopeRequestInfo>),
 }
 
 impl ReplayServer {
@@ -235,8 +235,8 @@ impl ReplayServer {
             TranscriptHostMessage::Request(line) => vec![line],
             TranscriptHostMessage::Response { id, response } => {
                 let line = match &response {
-                    ClientResponse::Result(result) => format!("? response {id}: {result}"),
-                    ClientResponse::Error(why) => format!("? response {id}: error {why:?}"),
+                    ClientQuestionResponse::Result(result) => format!("? response {id}: {result}"),
+                    ClientQuestionResponse::Error(why) => format!("? response {id}: error {why:?}"),
                 };
                 let parsed = self.questions.get(&id).map(|(encoder, question)| {
                     match encoder.parse_answer(question, &response) {
@@ -479,14 +479,14 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
         requires_auth: !has("anonymous callers"),
         tls: false,
-        results: ToolResultForm::Both,
+        results: ToolResultFormat::Both,
     })
 }
 
 /// A message to the host: a request as a line, or a response of the client.
 enum TranscriptHostMessage {
     Request(String),
-    Response { id: String, response: ClientResponse },
+    Response { id: String, response: ClientQuestionResponse },
 }
 
 /// Returns the part of the answer to one message. Appends its requests to the host to `lines`.

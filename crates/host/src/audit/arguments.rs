@@ -33,7 +33,7 @@ const SUBJECT_NAMES: [&str; 15] = [
 
 /// Parts of a call's arguments that the audit log records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RecordedArguments {
+pub enum AuditArgumentDetail {
     /// Records only the hash of the arguments.
     None,
     /// The subject of the call: the path, command line, repository or URI, and the error message or
@@ -44,7 +44,7 @@ pub enum RecordedArguments {
     Redacted,
 }
 
-impl RecordedArguments {
+impl AuditArgumentDetail {
     /// Returns the subject of a call with `input` (such as its path), if this setting records it.
     pub(crate) fn subject(self, input: &Value, secrets: &SecretSet) -> Option<String> {
         if self == Self::None {
@@ -215,7 +215,7 @@ mod tests {
 
     #[track_caller]
     fn check(input: &Value, expected: Option<&str>) {
-        let subject = RecordedArguments::Subject.subject(input, &SecretSet::default());
+        let subject = AuditArgumentDetail::Subject.subject(input, &SecretSet::default());
         assert_eq!(subject.as_deref(), expected, "{input}");
     }
 
@@ -240,30 +240,30 @@ mod tests {
     fn the_subject_of_a_declared_command_is_its_first_path_argument() {
         let names = ["input".to_owned(), "output".to_owned()];
         let input = json!({ "title": "text", "output": "map.png", "input": "demo.npy" });
-        let subject = |recorded: RecordedArguments| {
+        let subject = |recorded: AuditArgumentDetail| {
             recorded.path_subject(&input, &names, &SecretSet::default())
         };
-        assert_eq!(subject(RecordedArguments::Subject).as_deref(), Some("demo.npy"));
-        assert_eq!(subject(RecordedArguments::None), None);
+        assert_eq!(subject(AuditArgumentDetail::Subject).as_deref(), Some("demo.npy"));
+        assert_eq!(subject(AuditArgumentDetail::None), None);
     }
 
     #[test]
     fn the_command_line_of_a_declared_command_is_its_subject_without_secrets() {
         let input = json!({ "password": "hunter2-and-more", "name": "demo" });
         let words = ["plot", "--password", "hunter2-and-more", "demo"].map(str::to_owned);
-        let subject = |recorded: RecordedArguments| {
+        let subject = |recorded: AuditArgumentDetail| {
             recorded.line_subject(&input, &words, &SecretSet::default())
         };
-        let line = subject(RecordedArguments::Subject).expect("a subject");
+        let line = subject(AuditArgumentDetail::Subject).expect("a subject");
         assert!(line.starts_with("plot --password") && line.contains(REDACTED), "{line}");
         assert!(!line.contains("hunter2"), "{line}");
-        assert_eq!(subject(RecordedArguments::None), None);
+        assert_eq!(subject(AuditArgumentDetail::None), None);
     }
 
     #[test]
     fn a_long_subject_is_cut_between_characters() {
         let subject = "ä".repeat(1000);
-        let shown = RecordedArguments::Subject
+        let shown = AuditArgumentDetail::Subject
             .subject(&json!({ "path": subject }), &SecretSet::default())
             .expect("a subject");
         assert_eq!(shown.chars().count(), SUBJECT_CHARS_MAX + 1);
@@ -278,15 +278,16 @@ mod tests {
             "env": { "API_TOKEN": "value-of-token" },
         });
         let secrets = SecretSet::default();
-        let subject = RecordedArguments::Redacted.subject(&input, &secrets).expect("a subject");
-        let arguments = RecordedArguments::Redacted.arguments(&input, &secrets).expect("arguments");
+        let subject = AuditArgumentDetail::Redacted.subject(&input, &secrets).expect("a subject");
+        let arguments =
+            AuditArgumentDetail::Redacted.arguments(&input, &secrets).expect("arguments");
         for shown in [subject, arguments.to_string()] {
             for secret in ["hunter22222", &key, "value-of-token"] {
                 assert!(!shown.contains(secret), "{shown}");
             }
         }
-        assert_eq!(RecordedArguments::None.subject(&input, &secrets), None);
-        assert_eq!(RecordedArguments::Subject.arguments(&input, &secrets), None);
+        assert_eq!(AuditArgumentDetail::None.subject(&input, &secrets), None);
+        assert_eq!(AuditArgumentDetail::Subject.arguments(&input, &secrets), None);
     }
 
     #[test]
@@ -296,7 +297,7 @@ mod tests {
             deep = json!([deep]);
         }
         let input = json!({ "deep": deep, "text": "x".repeat(1 << 20), "many": vec![1; 10_000] });
-        let shown = RecordedArguments::Redacted.arguments(&input, &SecretSet::default());
+        let shown = AuditArgumentDetail::Redacted.arguments(&input, &SecretSet::default());
         assert!(shown.expect("arguments").to_string().len() < 2000);
     }
 }

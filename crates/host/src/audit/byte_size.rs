@@ -7,7 +7,7 @@ use toolgate_contract::{
 };
 
 /// An input or output whose size the audit record of a call contains.
-pub(crate) trait AuditedByteSize {
+pub(crate) trait AuditSizeEstimate {
     /// Returns the approximate size of the value in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
 
@@ -29,7 +29,7 @@ pub(crate) trait AuditedByteSize {
 }
 
 /// Counts the bytes of the structured value (or the text), the content blocks and the metadata.
-impl AuditedByteSize for ToolOutput {
+impl AuditSizeEstimate for ToolOutput {
     fn bytes(&self) -> u64 {
         let body = match self.structured {
             true => self.value.bytes(),
@@ -82,21 +82,21 @@ fn program_failure(result: &Value) -> String {
 }
 
 /// Counts the bytes of the contents without their URIs.
-impl AuditedByteSize for Vec<ResourceContents> {
+impl AuditSizeEstimate for Vec<ResourceContents> {
     fn bytes(&self) -> u64 {
         sum_bytes(self)
     }
 }
 
 /// Counts the bytes of the contents of the messages.
-impl AuditedByteSize for RenderedPrompt {
+impl AuditSizeEstimate for RenderedPrompt {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.content.bytes()).sum()
     }
 }
 
 /// Counts the bytes of compact JSON without escapes, so that texts need not be scanned.
-impl AuditedByteSize for Value {
+impl AuditSizeEstimate for Value {
     fn bytes(&self) -> u64 {
         match self {
             Self::Null => 4,
@@ -118,7 +118,7 @@ fn comma_bytes(items: usize) -> u64 {
     items.saturating_sub(1) as u64
 }
 
-impl AuditedByteSize for ContentBlock {
+impl AuditSizeEstimate for ContentBlock {
     fn bytes(&self) -> u64 {
         match &self.shown {
             ContentBody::Text(text) => text_bytes(text),
@@ -130,7 +130,7 @@ impl AuditedByteSize for ContentBlock {
     }
 }
 
-impl AuditedByteSize for ResourceContents {
+impl AuditSizeEstimate for ResourceContents {
     fn bytes(&self) -> u64 {
         match &self.held {
             ResourceData::Text(text) => text_bytes(text),
@@ -139,8 +139,8 @@ impl AuditedByteSize for ResourceContents {
     }
 }
 
-fn sum_bytes<T: AuditedByteSize>(all: &[T]) -> u64 {
-    all.iter().map(AuditedByteSize::bytes).sum()
+fn sum_bytes<T: AuditSizeEstimate>(all: &[T]) -> u64 {
+    all.iter().map(AuditSizeEstimate::bytes).sum()
 }
 
 fn text_bytes(text: &str) -> u64 {

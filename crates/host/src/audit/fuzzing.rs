@@ -1,7 +1,7 @@
 //! Fuzzes a log that is changed without its key.
 
 use super::chain::{AuditChainBounds, AuditChainEnd, AuditChainLine, AuditKey};
-use super::verify::{IntactAuditLog, verify_text};
+use super::verify::{VerifiedAuditLog, verify_text};
 
 /// Applies `bytes` as edits, separated by the byte 0x1f, to an audit log. Checks that verification
 /// succeeds only if nothing changed.
@@ -23,7 +23,7 @@ pub(crate) fn fuzz_log(bytes: &[u8]) {
     match verify_text(&text, &key, &head) {
         Err(_) => assert_ne!(text, written, "what was written is whole"),
         // A torn end is reported; nothing else may differ.
-        Ok(IntactAuditLog { torn_bytes, .. }) => {
+        Ok(VerifiedAuditLog { torn_bytes, .. }) => {
             let torn = usize::try_from(torn_bytes).expect("it is in memory");
             assert_eq!(text[..text.len() - torn], written);
         }

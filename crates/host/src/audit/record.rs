@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use toolgate_contract::{CallError, Effects, SandboxReport, ToolCall, ToolRunStatus};
 
-use super::arguments::{RecordedArguments, truncate};
-use super::byte_size::AuditedByteSize;
+use super::arguments::{AuditArgumentDetail, truncate};
+use super::byte_size::AuditSizeEstimate;
 use super::chain::encode_hex;
 use super::queue::AuditRecordQueue;
 use super::recent_calls::RecentCallDetails;
@@ -250,7 +250,7 @@ impl<'a> OpenAuditRecord<'a> {
     pub(crate) fn note_arguments(
         &mut self,
         input: &Value,
-        recorded: RecordedArguments,
+        recorded: AuditArgumentDetail,
         secrets: &SecretSet,
     ) {
         if let Some((_, record, _)) = &mut self.open {
@@ -264,13 +264,13 @@ impl<'a> OpenAuditRecord<'a> {
     pub(crate) fn note_tool_subject(
         &mut self,
         input: &Value,
-        recorded: RecordedArguments,
+        recorded: AuditArgumentDetail,
         secrets: &SecretSet,
         tool: &CatalogToolEntry,
     ) {
         if let Some((_, record, _)) = &mut self.open
             && record.subject.is_none()
-            && recorded != RecordedArguments::None
+            && recorded != AuditArgumentDetail::None
         {
             let path = recorded.path_subject(input, &tool.spec().paths, secrets);
             record.subject = path.or_else(|| {
@@ -329,7 +329,7 @@ impl<'a> OpenAuditRecord<'a> {
     }
 
     /// Notes the size of the call's output.
-    pub(crate) fn note_output(&mut self, output: &impl AuditedByteSize) {
+    pub(crate) fn note_output(&mut self, output: &impl AuditSizeEstimate) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(output.bytes());
         }

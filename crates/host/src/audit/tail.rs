@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    ActivityGuard, ChangeFeed, Effects, ResourceContents, ResourceSource, ResourceSpec,
+    ChangeFeed, Effects, KeepActiveGuard, ResourceContents, ResourceSource, ResourceSpec,
     ServerChange, ToolContext, ToolError, ToolFuture, ToolId, ToolSpec,
 };
 
@@ -112,7 +112,7 @@ impl ResourceSource for AuditTailRequest {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> ToolFuture<'a, ActivityGuard> {
+    ) -> ToolFuture<'a, KeepActiveGuard> {
         Box::pin(async move {
             check_uri(uri)?;
             let mut written_callers = self.queue.written_callers.subscribe();
@@ -131,7 +131,7 @@ impl ResourceSource for AuditTailRequest {
                     changes.publish(&ServerChange::Resource(uri.clone()));
                 }
             });
-            Ok(ActivityGuard::new(AbortOnDropHandle::new(task)))
+            Ok(KeepActiveGuard::new(AbortOnDropHandle::new(task)))
         })
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn recovery_note(torn: &[u8]) -> String {
 
 /// Result of verifying an audit log that is complete and unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IntactAuditLog {
+pub struct VerifiedAuditLog {
     /// Number of the first kept line. It is greater than `last_seq` if there are no lines.
     pub first_seq: u64,
     /// Number of the last line of the log.
@@ -39,7 +39,7 @@ pub struct IntactAuditLog {
 
 /// First place where a log is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BrokenAuditLog {
+pub struct AuditLogDefect {
     /// Log file that contains the problem.
     pub file: PathBuf,
     /// Line in that file, counted from 1.
@@ -50,7 +50,7 @@ pub struct BrokenAuditLog {
     pub why: String,
 }
 
-impl fmt::Display for BrokenAuditLog {
+impl fmt::Display for AuditLogDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, seq, why } = self;
         write!(f, "{}, line {line} (seq {seq}): {why}", file.display())
@@ -62,14 +62,14 @@ impl fmt::Display for BrokenAuditLog {
 ///
 /// # Errors
 /// The log cannot be read.
-pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, BrokenAuditLog>> {
+pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<VerifiedAuditLog, AuditLogDefect>> {
     let AuditLogFiles { head, files } = open_log(path)?;
     let Some(head) = head.as_deref().and_then(|text| AuditChainBounds::parse(text, key)) else {
         let why = match head {
             Some(_) => "the key does not match this file: the key differs, or the file was changed",
             None => "the file that seals the end of the log is missing",
         };
-        return Ok(Err(BrokenAuditLog {
+        return Ok(Err(AuditLogDefect {
             file: head_path(path),
             line: 1,
             seq: 0,
@@ -105,7 +105,7 @@ fn verify_without_oldest(
     path: &Path,
     head: &AuditChainBounds,
     files: Vec<AuditLogFile>,
-) -> Result<IntactAuditLog, BrokenAuditLog> {
+) -> Result<VerifiedAuditLog, AuditLogDefect> {
     let AuditChainBounds { first_seq: from, link, newest_bytes: bytes } = *head;
     let torn_bytes = files.last().map_or(0, |file| file.bytes);
     // The log has no lines yet, but perhaps an incomplete record.
@@ -113,7 +113,7 @@ fn verify_without_oldest(
         let unchecked = files.into_iter().map(|file| file.path).filter(|file| file != path);
         let mac = link.mac.to_hex().to_string();
         let unchecked = unchecked.collect();
-        return Ok(IntactAuditLog {
+        return Ok(VerifiedAuditLog {
             first_seq: from,
             last_seq: link.seq,
             mac,
@@ -124,7 +124,7 @@ fn verify_without_oldest(
     let file = path.to_owned();
     let seq = from;
     let why = format!("the oldest file is missing: no file begins with line {from}");
-    Err(BrokenAuditLog { file, line: 1, seq, why })
+    Err(AuditLogDefect { file, line: 1, seq, why })
 }
 
 /// Files of an audit log at one moment.
@@ -203,7 +203,7 @@ struct AuditLogVerifier<'k> {
 
 /// Incomplete record at the end of a log file, and the note that explains it.
 struct IncompleteAuditRecord {
-    location: BrokenAuditLog,
+    location: AuditLogDefect,
     bytes: u64,
     recovery_note: String,
     /// True if the log file ends with a line break.
@@ -211,7 +211,7 @@ struct IncompleteAuditRecord {
 }
 
 impl AuditLogVerifier<'_> {
-    fn check_file(&mut self, file: AuditLogFile) -> io::Result<Result<(), BrokenAuditLog>> {
+    fn check_file(&mut self, file: AuditLogFile) -> io::Result<Result<(), AuditLogDefect>> {
         let lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
         self.check_lines(&file.path, lines)
     }
@@ -220,7 +220,7 @@ impl AuditLogVerifier<'_> {
         &mut self,
         path: &Path,
         mut lines: impl BufRead,
-    ) -> io::Result<Result<(), BrokenAuditLog>> {
+    ) -> io::Result<Result<(), AuditLogDefect>> {
         let mut line = Vec::new();
         let mut number = 0;
         loop {
@@ -233,7 +233,7 @@ impl AuditLogVerifier<'_> {
             let ended = line.pop_if(|byte| *byte == b'\n').is_some();
             if let Err(why) = self.check_line(&line, number == 1, ended) {
                 let seq = self.next_seq();
-                let broken = BrokenAuditLog { file: path.to_owned(), line: number, seq, why };
+                let broken = AuditLogDefect { file: path.to_owned(), line: number, seq, why };
                 return Ok(Err(self.torn.take().map_or(broken, |torn| torn.location)));
             }
             if let Some(torn) = &mut self.torn {
@@ -252,7 +252,7 @@ impl AuditLogVerifier<'_> {
             }
             let seq = self.next_seq();
             let why = "toolgate did not write this line".to_owned();
-            let at = BrokenAuditLog { file: PathBuf::new(), line: 0, seq, why };
+            let at = AuditLogDefect { file: PathBuf::new(), line: 0, seq, why };
             let bytes = text.len() as u64;
             let recovery_note_text = recovery_note(text);
             self.torn = Some(IncompleteAuditRecord {
@@ -305,7 +305,7 @@ impl AuditLogVerifier<'_> {
         self,
         path: &Path,
         unchecked: Vec<PathBuf>,
-    ) -> Result<IntactAuditLog, BrokenAuditLog> {
+    ) -> Result<VerifiedAuditLog, AuditLogDefect> {
         let from = self.first_seq;
         let until = self.next_seq() - 1;
         let torn_bytes = match self.torn {
@@ -318,10 +318,10 @@ impl AuditLogVerifier<'_> {
             let why = format!("the last {missing} {lines} missing, up to {}", self.head.seq);
             let file = path.to_owned();
             let line = self.lines + 1;
-            return Err(BrokenAuditLog { file, line, seq: until + 1, why });
+            return Err(AuditLogDefect { file, line, seq: until + 1, why });
         }
         let mac = self.link.map_or(Hash::from_bytes([0; 32]), |link| link.mac);
-        Ok(IntactAuditLog {
+        Ok(VerifiedAuditLog {
             first_seq: from,
             last_seq: until,
             mac: mac.to_hex().to_string(),
@@ -338,7 +338,7 @@ pub(super) fn verify_text(
     text: &[u8],
     key: &AuditKey,
     head: &AuditChainBounds,
-) -> Result<IntactAuditLog, BrokenAuditLog> {
+) -> Result<VerifiedAuditLog, AuditLogDefect> {
     let path = Path::new("log");
     let first = text.split(|byte| *byte == b'\n').next().and_then(AuditChainLine::parse);
     if first.is_none_or(|line| line.seq != head.first_seq) {

@@ -7,7 +7,7 @@ use toolgate_contract::{AnyTool, BoxFuture, ToolSpec, fold_name};
 use super::{Catalog, CatalogToolEntry, RejectedTool};
 
 /// The catalog of tools in force, which can be replaced while calls run.
-pub(crate) struct LiveCatalog {
+pub(crate) struct ReplaceableCatalog {
     current: RwLock<Arc<Catalog>>,
     /// A lock that lets only one replacement of the catalog run at a time.
     replacing: Mutex<()>,
@@ -25,18 +25,18 @@ pub trait CatalogReadinessCheck: Send + Sync + 'static {
     fn refresh(&self);
     /// Returns the tool `name` as missing, if it may belong to an owner that cannot be reached and
     /// has not listed its tools.
-    fn missing_tool(&self, name: &str) -> Option<MissingTool>;
+    fn missing_tool(&self, name: &str) -> Option<UnavailableTool>;
 }
 
 /// Tool that may belong to an owner, such as an upstream, that cannot be reached.
-pub struct MissingTool {
+pub struct UnavailableTool {
     /// Stand-in for the tool, by which policy decides if a caller may know the reason.
     pub spec: ToolSpec,
     /// Reason why the tool is missing, for its caller.
     pub reason: String,
 }
 
-impl LiveCatalog {
+impl ReplaceableCatalog {
     pub(crate) fn new(catalog: Catalog) -> Self {
         let current = RwLock::new(Arc::new(catalog));
         Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
@@ -105,7 +105,7 @@ impl LiveCatalog {
 
     /// Returns the tool `name` as missing, if it may belong to an owner that cannot be reached and
     /// has not listed its tools.
-    pub(crate) fn missing_tool(&self, name: &str) -> Option<MissingTool> {
+    pub(crate) fn missing_tool(&self, name: &str) -> Option<UnavailableTool> {
         self.readiness.get()?.missing_tool(name)
     }
 

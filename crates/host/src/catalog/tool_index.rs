@@ -12,7 +12,7 @@ use super::{Catalog, CatalogToolEntry};
 const VIEWS_MAX: usize = 64;
 
 /// Purpose of each server, by the server's name.
-pub(crate) type ServerPurposes = HashMap<String, String>;
+pub(crate) type ServerDescriptionMap = HashMap<String, String>;
 
 /// A search index of the tools, with the tools that each of the latest searching callers may see.
 pub(crate) struct CatalogSearchIndex {
@@ -63,7 +63,7 @@ impl CatalogToolEntry {
         rest.unwrap_or(id)
     }
 
-    fn document(&self, descriptions: &ServerPurposes) -> ToolSearchDocument {
+    fn document(&self, descriptions: &ServerDescriptionMap) -> ToolSearchDocument {
         let ToolSpec { description, input_schema, .. } = self.spec();
         let server = self.server();
         let about = descriptions.get(server).map(String::as_str).unwrap_or_default();
@@ -88,7 +88,7 @@ impl Catalog {
     /// milliseconds for thousands of tools, with the `descriptions` of the servers.
     pub(crate) fn search_index(
         &self,
-        descriptions: impl FnOnce() -> ServerPurposes,
+        descriptions: impl FnOnce() -> ServerDescriptionMap,
     ) -> &CatalogSearchIndex {
         self.index.get_or_init(|| {
             let descriptions = descriptions();

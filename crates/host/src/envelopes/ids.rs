@@ -1,7 +1,7 @@
 //! Creates the ids of an envelope: random, or derived from the request.
 
 use serde_json::json;
-use toolgate_contract::{CallOrigin, canonical_json, exact_json};
+use toolgate_contract::{EnvelopeRequestInfo, canonical_json, exact_json};
 use uuid::{Builder, Uuid};
 
 /// UUID namespace of ids that are derived from a request.
@@ -9,11 +9,11 @@ const NAMESPACE: Uuid = Uuid::from_u128(0xc1fd_1c20_77b7_4f73_b39c_8ed2_dd2f_2d8
 
 /// Returns the ids of a request, its trace and its span. Ids that are derived from the request do
 /// not depend on the transport.
-pub(super) fn request_ids(via: &CallOrigin, deterministic: bool) -> [String; 3] {
+pub(super) fn request_ids(via: &EnvelopeRequestInfo, deterministic: bool) -> [String; 3] {
     if !deterministic {
         return [random_id(), random_id(), random_id()];
     }
-    let CallOrigin { method, payload, route, .. } = via;
+    let EnvelopeRequestInfo { method, payload, route, .. } = via;
     let request = exact_json::object([
         ("method", json!(method)),
         ("payload", payload.clone()),

@@ -57,13 +57,13 @@ pub struct EnvelopeLog {
     to_write: Mutex<SyncSender<Box<EnvelopeLogLine>>>,
     /// Number of envelopes that were handed to the log's writer.
     pushed: AtomicU64,
-    written: Arc<EnvelopeLogProgress>,
+    written: Arc<WrittenEnvelopeCount>,
     dropped_lines: Arc<AtomicU64>,
 }
 
 /// Number of envelopes that the log's writer has written or given up.
 #[derive(Debug, Default)]
-struct EnvelopeLogProgress {
+struct WrittenEnvelopeCount {
     lines: Mutex<u64>,
     changed: Condvar,
 }
@@ -90,7 +90,7 @@ struct EnvelopeLogWriter {
     file: BufWriter<File>,
     bytes: u64,
     step: u64,
-    written: Arc<EnvelopeLogProgress>,
+    written: Arc<WrittenEnvelopeCount>,
     dropped_lines: Arc<AtomicU64>,
 }
 
@@ -195,7 +195,7 @@ impl Drop for EnvelopeLog {
     }
 }
 
-impl EnvelopeLogProgress {
+impl WrittenEnvelopeCount {
     fn lock_lines(&self) -> MutexGuard<'_, u64> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

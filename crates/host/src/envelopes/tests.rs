@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::schemas::{SchemaFile, SchemaFiles};
 
-fn discover(transport: &'static str) -> CallOrigin {
-    CallOrigin {
+fn discover(transport: &'static str) -> EnvelopeRequestInfo {
+    EnvelopeRequestInfo {
         transport,
         route: "discover".to_owned(),
         method: "mcp.discover".to_owned(),
@@ -30,7 +30,7 @@ pub(super) fn discovered() -> CallEnvelope {
     seal(&builder(EnvelopeSettings::default()), &discover("stdio"))
 }
 
-fn seal(envelopes: &EnvelopeBuilder, via: &CallOrigin) -> CallEnvelope {
+fn seal(envelopes: &EnvelopeBuilder, via: &EnvelopeRequestInfo) -> CallEnvelope {
     let took = Duration::from_micros(1500);
     envelopes.build(via, Ok(json!({ "tools": ["é"] })), took, None)
 }
@@ -43,7 +43,7 @@ fn in_deterministic_mode_equal_requests_have_equal_ids_on_any_transport() {
     assert_eq!(http.meta.request_id, "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
     assert_eq!(http.meta.duration_ms, 0.0);
     assert_eq!(EnvelopeMetadata { transport: "http".to_owned(), ..stdio.meta }, http.meta);
-    let other = CallOrigin { payload: json!({ "a": 1 }), ..discover("http") };
+    let other = EnvelopeRequestInfo { payload: json!({ "a": 1 }), ..discover("http") };
     assert_ne!(seal(&envelopes, &other).meta.request_id, http.meta.request_id);
 }
 
@@ -60,7 +60,7 @@ fn by_default_ids_are_random_and_durations_are_measured() {
 #[test]
 fn tool_input_that_lacks_the_common_fields_is_refused() {
     let envelopes = builder(EnvelopeSettings::default());
-    let call = |io: Value| CallOrigin {
+    let call = |io: Value| EnvelopeRequestInfo {
         tool: Some("mcp.tool:a.b".to_owned()),
         io: Some(io),
         ..discover("http")
@@ -160,7 +160,7 @@ fn names_chosen_by_a_caller_are_logged_redacted_and_shortened() {
     let envelopes = EnvelopeBuilder::new(settings, Arc::default(), Some(log));
     let known = "deadbeef".repeat(8);
     envelopes.set_secrets(SecretSet::from_variables([("API_KEY", known.as_str())]));
-    let via = CallOrigin {
+    let via = EnvelopeRequestInfo {
         method: format!("mira:ghp_{}", "a1B2".repeat(10)),
         tool: Some(format!("{}{known}", "é".repeat(180))),
         prompt: Some("long".repeat(100_000)),

@@ -17,7 +17,7 @@ use toolgate_contract::{
 };
 
 use super::live::{JobEventWatch, JobWatchStage, UnfinishedJob};
-use super::store::{ClientAnswerState, JobStoreError, NewJob};
+use super::store::{JobQuestionContext, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
@@ -200,7 +200,7 @@ impl JobService {
             priority,
             created,
             keep,
-            answers: ClientAnswerState {
+            answers: JobQuestionContext {
                 can,
                 given: call.asker.answers(),
                 has_begun_work: ahead.has_work(),

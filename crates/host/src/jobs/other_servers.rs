@@ -12,7 +12,7 @@ use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSna
 
 use super::live::UnfinishedJob;
 use super::operations::STOP_WAIT;
-use super::store::{JobOwnerRequest, JobStoreError};
+use super::store::{JobStoreError, RequestToJobOwner};
 use super::{JobService, JobServiceState, JobStoreKind, MAINTENANCE_INTERVAL};
 
 /// Pause before a failed query for requests of other servers is repeated.
@@ -90,18 +90,18 @@ impl JobServiceState {
     async fn fulfil_waiting(self: &Arc<Self>) -> Result<(), JobStoreError> {
         for request in self.store().await?.take_requests().await? {
             match request {
-                JobOwnerRequest::Cancel(id) => {
+                RequestToJobOwner::Cancel(id) => {
                     // The request stays until the job has ended.
                     if let Some(live) = self.live_job(id).filter(|live| !live.is_cancelled()) {
                         self.cancel_job(&live);
                     }
                 }
-                JobOwnerRequest::Stop(id) => {
+                RequestToJobOwner::Stop(id) => {
                     let Some(live) = self.live_job(id) else { continue };
                     live.stop_here();
                     self.leave_claimed(&live);
                 }
-                JobOwnerRequest::Answer(id, given) => {
+                RequestToJobOwner::Answer(id, given) => {
                     if let Some(live) = self.live_job(id) {
                         live.answer_questions(given);
                     }

@@ -33,11 +33,11 @@ use toolgate_contract::{
 use toolgate_postgres::{PostgresConnectionPool, PostgresError, SharedPostgresPool};
 
 use super::store::{
-    DeadServerJob, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError, JobStoreFuture,
-    NewJob, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
+    DeadServerJob, JobClaim, JobEnd, JobStore, JobStoreError, JobStoreFuture, NewJob,
+    RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
-use crate::limits::{RateBucket, RateGrant};
+use crate::limits::{RateBucket, RateBucketGrant};
 use changes::FleetNotificationChannel;
 pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use failures::FailedDatabaseWrite;
@@ -195,7 +195,7 @@ impl PostgresStore {
             self,
             |client| writes::begin(client, lease, id, at, may_have_begun, runs_once)
         );
-        let begun = begun.and_then(|started| lease.check_lapses(lapses).map(|()| started));
+        let begun = begun.and_then(|started| lease.check_lease_unbroken(lapses).map(|()| started));
         let mut runs = self.lock_runs();
         match &begun {
             Ok(Some(started)) => runs.begin(id, started.start_event, started.attempt),
@@ -263,10 +263,10 @@ impl PostgresStore {
         Ok(Some(batch.last_before + 1))
     }
 
-    async fn take_waiting_requests(&self) -> Result<Vec<JobOwnerRequest>, JobStoreError> {
+    async fn take_waiting_requests(&self) -> Result<Vec<RequestToJobOwner>, JobStoreError> {
         let owner = self.lease.server.id;
         let (running, waiting) = self.jobs_to_check();
-        let taken: Result<Vec<JobOwnerRequest>, FailedDatabaseWrite> =
+        let taken: Result<Vec<RequestToJobOwner>, FailedDatabaseWrite> =
             on_connection!(self, |client| writes::take_requests(client, owner, &running, &waiting));
         let mut runs = self.lock_runs();
         if taken.is_err() {
@@ -277,7 +277,7 @@ impl PostgresStore {
         }
         let requests = taken?;
         for request in &requests {
-            if let JobOwnerRequest::Stop(id) = request {
+            if let RequestToJobOwner::Stop(id) = request {
                 runs.end(*id);
             }
         }
@@ -292,9 +292,9 @@ impl PostgresStore {
         let mut runs = self.lock_runs();
         if checked.elapsed() >= WAITING_CHECK_INTERVAL {
             *checked = Instant::now();
-            runs.suspect_all();
+            runs.mark_all_possibly_claimed();
         }
-        (runs.running(), runs.take_suspects())
+        (runs.running(), runs.take_possibly_claimed())
     }
 
     async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<DeadServerJob>, JobStoreError> {
@@ -312,7 +312,7 @@ impl PostgresStore {
     async fn adopt_jobs(&self, filter: TakeoverFilter) -> Result<TakenOverJobs, JobStoreError> {
         if self.lease.is_unsettled() {
             let owner = self.lease.server.id;
-            let begun = self.lock_runs().begun_lately();
+            let begun = self.lock_runs().recent_runs();
             on_connection!(self, |client| writes::report_running(client, owner, &begun))?;
         }
         let unacknowledged: Vec<JobId> = self.lock_runs().unacknowledged.iter().copied().collect();
@@ -449,7 +449,7 @@ impl JobStore for PostgresStore {
         Some(self.lease.trusted_for())
     }
 
-    fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>> {
+    fn take_requests(&self) -> JobStoreFuture<'_, Vec<RequestToJobOwner>> {
         Box::pin(self.take_waiting_requests())
     }
 
@@ -535,7 +535,7 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn take_calls(&self, bucket: RateBucket) -> JobStoreFuture<'_, RateGrant> {
+    fn take_calls(&self, bucket: RateBucket) -> JobStoreFuture<'_, RateBucketGrant> {
         Box::pin(async move {
             let workspace = self.lease.server.workspace.as_str();
             Ok(on_connection!(self, |client| rates::take_calls(client, workspace, bucket))?)

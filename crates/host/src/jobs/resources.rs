@@ -9,8 +9,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    ActivityGuard, ArtefactSelection, CallError, ChangeFeed, CompletionRequest, ContentAnnotations,
-    JobArtefact, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem, OutgoingFile,
+    ArtefactSelection, CallError, ChangeFeed, CompletionRequest, ContentAnnotations, JobArtefact,
+    JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem, KeepActiveGuard, OutgoingFile,
     ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, ToolContext,
     ToolError, ToolErrorKind, ToolFuture, ToolSpec,
 };
@@ -204,26 +204,26 @@ impl ResourceSource for JobResourceSource {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> ToolFuture<'a, ActivityGuard> {
+    ) -> ToolFuture<'a, KeepActiveGuard> {
         Box::pin(async move {
             let ParsedJobUri { id, part: of } =
                 ParsedJobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
             let jobs = self.jobs_or(|| unknown_uri(uri))?;
             let job = jobs.get(Some(&ctx.caller), &id).await.map_err(job_error)?;
             if job.state.is_terminal() {
-                return Ok(ActivityGuard::none());
+                return Ok(KeepActiveGuard::none());
             }
             let watch = jobs.watch(Some(&ctx.caller), &id, job.last_event).await;
             let (_, watch) = watch.map_err(job_error)?;
             let task = report_changes(watch, of, uri.into(), changes.clone());
-            Ok(ActivityGuard::new(AbortOnDropHandle::new(tokio::spawn(task))))
+            Ok(KeepActiveGuard::new(AbortOnDropHandle::new(tokio::spawn(task))))
         })
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
-        let Ok(jobs) = self.handle.jobs() else { return ActivityGuard::none() };
+    fn watch_list(&self, changes: &ChangeFeed) -> KeepActiveGuard {
+        let Ok(jobs) = self.handle.jobs() else { return KeepActiveGuard::none() };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return ActivityGuard::none();
+            return KeepActiveGuard::none();
         };
         let mut changed = jobs.subscribe();
         let changes = changes.clone();
@@ -234,7 +234,7 @@ impl ResourceSource for JobResourceSource {
                 changes.publish(&ServerChange::Resources);
             }
         });
-        ActivityGuard::new(AbortOnDropHandle::new(task))
+        KeepActiveGuard::new(AbortOnDropHandle::new(task))
     }
 }
 

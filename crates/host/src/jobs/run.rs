@@ -21,7 +21,7 @@ use super::pump::JobEventForwarder;
 use super::questions::JobQuestionSender;
 use super::queue::QueuedJob;
 use super::store::{
-    ClientAnswerState, DeadServerJob, JobEnd, JobStore, StartedJob, TakeoverFilter, TimedJobEvent,
+    DeadServerJob, JobEnd, JobQuestionContext, JobStore, StartedJob, TakeoverFilter, TimedJobEvent,
 };
 use crate::limits::CallSlot;
 use crate::pipeline;
@@ -188,7 +188,7 @@ impl JobServiceState {
         slot: Option<CallSlot>,
     ) -> (Result<ToolOutput, CallError>, Arc<JobEventForwarder>) {
         let pump = JobEventForwarder::new(self.settings.output_bytes_max);
-        let ClientAnswerState { can, given, .. } = started.answers;
+        let JobQuestionContext { can, given, .. } = started.answers;
         live.add_answers(&given);
         let job_asker = Arc::new(JobQuestionSender { live: live.clone(), pump: pump.clone() });
         let mut call = ToolCall {

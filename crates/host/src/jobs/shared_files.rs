@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use toolgate_contract::{
     ArtefactSelection, BoxFuture, CallError, Caller, JobArtefact, JobId, JobSnapshot, ResourceSpec,
-    SharedResult, SharedResultStore,
+    SharedLongResult, SharedResultStore,
 };
 
 use super::postgres::{ContentSharingError, FleetContentStore};
@@ -189,7 +189,7 @@ impl FleetResultStore {
 }
 
 impl SharedResultStore for FleetResultStore {
-    fn share<'a>(&'a self, caller: &'a Caller, result: SharedResult) -> BoxFuture<'a, ()> {
+    fn share<'a>(&'a self, caller: &'a Caller, result: SharedLongResult) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if self.is_away() {
                 return;
@@ -217,7 +217,7 @@ impl SharedResultStore for FleetResultStore {
         &'a self,
         caller: &'a Caller,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<SharedResult>, String>> {
+    ) -> BoxFuture<'a, Result<Option<SharedLongResult>, String>> {
         Box::pin(async move {
             let work = async { self.contents().await?.find_result(caller, uri).await };
             work.await.map_err(|err: JobStoreError| err.to_string())

@@ -28,14 +28,14 @@ pub trait LargeFileStore: fmt::Debug + Send + Sync + 'static {
 
 /// Place for files that are too large for the database of a fleet.
 #[derive(Debug, Clone)]
-pub enum FleetFilePlace {
+pub enum FleetLargeFileLocation {
     /// Folder that all machines share. It must exist.
     Folder(PathBuf),
     /// Another place, such as a bucket.
     Store(Arc<dyn LargeFileStore>),
 }
 
-impl FleetFilePlace {
+impl FleetLargeFileLocation {
     /// Returns the store of the large files of `workspace`.
     pub(super) fn store_of(&self, workspace: &str) -> Arc<dyn LargeFileStore> {
         match self {

@@ -12,7 +12,7 @@ use super::store::{
     ClaimableJobGroup, DeadServerJob, JobClaim, JobStore, JobStoreError, TakeoverFilter,
 };
 use super::{JobServiceState, JobSettings, JobStoreKind, MAINTENANCE_INTERVAL};
-use crate::limits::{RateBucket, RateGrant, RateLedger};
+use crate::limits::{RateBucket, RateBucketGrant, SharedRateBucketStore};
 
 /// Pause before this server tries again to claim jobs, if the job store is not open yet or failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -144,7 +144,7 @@ impl JobServiceState {
     pub(super) async fn report_alive(&self) {
         let JobStoreKind::Postgres(database) = &self.settings.place else { return };
         let trusted_time = database.trusted_time();
-        let _last = FinalWatchdogReport(&self.settings);
+        let _last = WatchdogDisarmGuard(&self.settings);
         while !self.stopping.is_cancelled() {
             let rest = self.store.get().and_then(|store| store.owner_certain_for());
             (self.settings.report_alive)(silence_max(rest, trusted_time));
@@ -190,8 +190,8 @@ impl JobClaimCapacity {
     }
 }
 
-/// Returns the longest time for which a server may be silent before its programs are ended. `rest` is
-/// the time for which its lease is still certain, if the server has one.
+/// Returns the longest time for which a server may be silent before its programs are ended. `rest`
+/// is the time for which its lease is still certain, if the server has one.
 ///
 /// Another server may run its jobs half of `trusted_time` after the lease has ceased to be certain.
 fn silence_max(rest: Option<Duration>, trusted_time: Duration) -> Duration {
@@ -205,19 +205,19 @@ fn silence_max(rest: Option<Duration>, trusted_time: Duration) -> Duration {
 
 /// Guard that tells the watchdog on drop to expect no further report, so that the programs of a
 /// server that stops may end by themselves.
-struct FinalWatchdogReport<'s>(&'s JobSettings);
+struct WatchdogDisarmGuard<'s>(&'s JobSettings);
 
-impl Drop for FinalWatchdogReport<'_> {
+impl Drop for WatchdogDisarmGuard<'_> {
     fn drop(&mut self) {
         (self.0.report_alive)(Duration::ZERO);
     }
 }
 
 /// Rates of calls that the servers of a fleet share through the job store.
-pub(super) struct JobStoreRateLedger(pub(super) Weak<JobServiceState>);
+pub(super) struct JobStoreRateBuckets(pub(super) Weak<JobServiceState>);
 
-impl RateLedger for JobStoreRateLedger {
-    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+impl SharedRateBucketStore for JobStoreRateBuckets {
+    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateBucketGrant>> {
         Box::pin(async move {
             let jobs = self.0.upgrade()?;
             let store = jobs.store().await.ok()?;

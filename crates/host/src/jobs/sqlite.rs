@@ -25,11 +25,11 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    DeadServerJob, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError, JobStoreFuture,
-    NewJob, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
+    DeadServerJob, JobClaim, JobEnd, JobStore, JobStoreError, JobStoreFuture, NewJob,
+    RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
-use crate::limits::{RateBucket, RateGrant};
+use crate::limits::{RateBucket, RateBucketGrant};
 use servers::{ServerRegistration, SqliteServerId};
 use threads::{
     BATCH_BYTES, SqliteReaderThreads, SqliteWriterThread, WriteDurability, WriterThreadState,
@@ -156,12 +156,12 @@ impl JobStore for SqliteStore {
         true
     }
 
-    fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>> {
+    fn take_requests(&self) -> JobStoreFuture<'_, Vec<RequestToJobOwner>> {
         Box::pin(async move {
             let owner = self.owner;
             let found = self.readers.submit(move |db| reads::requests(db, owner)).await?;
             let is_answer =
-                |request: &JobOwnerRequest| matches!(request, JobOwnerRequest::Answer(..));
+                |request: &RequestToJobOwner| matches!(request, RequestToJobOwner::Answer(..));
             let answers: Vec<i64> = found
                 .iter()
                 .filter(|(_, request)| is_answer(request))
@@ -261,8 +261,8 @@ impl JobStore for SqliteStore {
         Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
-    fn take_calls(&self, _bucket: RateBucket) -> JobStoreFuture<'_, RateGrant> {
-        let grant = RateGrant { calls: 1, retry_after: Duration::ZERO, servers: 1 };
+    fn take_calls(&self, _bucket: RateBucket) -> JobStoreFuture<'_, RateBucketGrant> {
+        let grant = RateBucketGrant { calls: 1, retry_after: Duration::ZERO, servers: 1 };
         Box::pin(std::future::ready(Ok(grant)))
     }
 

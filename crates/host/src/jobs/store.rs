@@ -12,7 +12,7 @@ use toolgate_contract::{
     JobEventKind, JobId, JobPage, JobSnapshot, JobState, QuestionSupport, ToolId, ToolOutput,
 };
 
-use crate::limits::{RateBucket, RateGrant};
+use crate::limits::{RateBucket, RateBucketGrant};
 
 /// Storage of jobs, their events and outcomes.
 ///
@@ -83,7 +83,7 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Returns the requests of other servers about jobs of this server. Answers to a job's
     /// questions are returned once, a cancellation until its job ends.
-    fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>>;
+    fn take_requests(&self) -> JobStoreFuture<'_, Vec<RequestToJobOwner>>;
 
     /// Ends a job: appends the remaining events and the final event. Returns the number of the
     /// first of these events, or `None` if the job has ended, is missing or belongs to another
@@ -148,7 +148,7 @@ pub trait JobStore: Send + Sync + 'static {
     ///
     /// A store whose servers run on one machine always grants a call, because each of them counts
     /// by itself.
-    fn take_calls(&self, bucket: RateBucket) -> JobStoreFuture<'_, RateGrant>;
+    fn take_calls(&self, bucket: RateBucket) -> JobStoreFuture<'_, RateBucketGrant>;
 
     /// Leaves the unfinished jobs of this server to other servers at once. Must be called when no
     /// job runs any more. The store begins no further job.
@@ -157,7 +157,7 @@ pub trait JobStore: Send + Sync + 'static {
 
 /// A request about a job that another server received and the owner of the job must fulfil.
 #[derive(Debug, Clone, PartialEq)]
-pub enum JobOwnerRequest {
+pub enum RequestToJobOwner {
     /// Request to cancel the job.
     Cancel(JobId),
     /// Request to accept these answers to the job's open questions.
@@ -186,7 +186,7 @@ pub struct NewJob {
     /// Time for which the job is kept after its end.
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
-    pub answers: ClientAnswerState,
+    pub answers: JobQuestionContext,
     /// Name of the lane (queue of one tool's jobs) from which other servers may claim the job. With
     /// `None`, only this server runs it.
     pub lane: Option<String>,
@@ -194,7 +194,7 @@ pub struct NewJob {
 
 /// Question kinds that a client supports, its answers so far, and whether work was begun with them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ClientAnswerState {
+pub struct JobQuestionContext {
     /// Kinds of questions that the client supports.
     pub can: QuestionSupport,
     /// Answers of the caller so far.
@@ -216,7 +216,7 @@ pub struct StartedJob {
     /// Name of the dialect in which the job was requested, such as `mcp`.
     pub dialect: Cow<'static, str>,
     /// Question kinds that the client supports, and earlier answers.
-    pub answers: ClientAnswerState,
+    pub answers: JobQuestionContext,
     /// Number of this start of the job, counted from 1.
     pub attempt: u32,
     /// Number of the event that reports this start of the job.

@@ -16,7 +16,7 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    ClientAnswerState, JobEnd, JobStore, JobStoreError, NewJob, TakenOverJobs, TimedJobEvent,
+    JobEnd, JobQuestionContext, JobStore, JobStoreError, NewJob, TakenOverJobs, TimedJobEvent,
 };
 
 /// A place where several servers may open the same job store, for tests.
@@ -107,7 +107,7 @@ pub(in crate::jobs) fn job(number: u128) -> NewJob {
         priority: 3,
         created: at(0),
         keep: Duration::from_secs(60),
-        answers: ClientAnswerState::default(),
+        answers: JobQuestionContext::default(),
         lane: Some("exec.run@1".to_owned()),
     }
 }

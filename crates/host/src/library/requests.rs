@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, CallError, ChangeFeed, PromptArguments, RenderedPrompt,
+    AnyPrompt, CallError, ChangeFeed, KeepActiveGuard, PromptArguments, RenderedPrompt,
     ResourceContents, ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolFuture, ToolSpec,
 };
 
-use super::CallerLibraryAccess;
+use super::CallerContentRequest;
 use crate::Gate;
 use crate::audit::OpenAuditRecord;
 use crate::pipeline::call_observer::CallTarget;
@@ -93,7 +93,7 @@ impl RecordedRequest for ResourceReadRequest<'_> {
 
 /// A request for the prompt `name`, filled with `arguments`.
 pub(super) struct PromptRenderRequest<'a> {
-    pub(super) reader: &'a CallerLibraryAccess<'a>,
+    pub(super) reader: &'a CallerContentRequest<'a>,
     pub(super) name: &'a str,
     pub(super) arguments: PromptArguments,
 }
@@ -209,7 +209,7 @@ pub(super) struct ResourceWatchRequest<'a> {
 
 impl GatedRequest for ResourceWatchRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
-    type Output = ActivityGuard;
+    type Output = KeepActiveGuard;
 
     async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
         Ok(self.source.clone())
@@ -232,7 +232,7 @@ impl GatedRequest for ResourceWatchRequest<'_> {
         source: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> ToolFuture<'t, ActivityGuard> {
+    ) -> ToolFuture<'t, KeepActiveGuard> {
         source.watch(ctx, self.uri, self.changes)
     }
 }

@@ -7,11 +7,11 @@ use toolgate_contract::{
     CallError, HostAnswer, Skill, SkillPage, SkillSource, ToolSpec, UriClaimStrength,
 };
 
-use super::{CallerLibraryAccess, CombinedSourceResult, truncate_uri};
+use super::{CallerContentRequest, MultiSourceRequestOutcome, truncate_uri};
 use crate::pipeline::confirm;
 use crate::pipeline::run_unrecorded;
 
-impl CallerLibraryAccess<'_> {
+impl CallerContentRequest<'_> {
     /// Refreshes this server's own sources for any caller, so that no upstream can claim the URIs
     /// of these sources.
     pub(super) async fn refresh_own_sources(&self) -> Result<(), CallError> {
@@ -40,7 +40,7 @@ impl CallerLibraryAccess<'_> {
     pub(crate) async fn list_skills(self, after: Option<String>) -> Result<HostAnswer, CallError> {
         let gate = self.gate;
         let size = self.gate.settings.page_size;
-        let mut results = CombinedSourceResult::default();
+        let mut results = MultiSourceRequestOutcome::default();
         let mut dynamic = gate.library.dynamic_skills();
         if !dynamic.is_empty()
             && results.accept("skills", self.refresh_own_sources().await).is_none()

@@ -111,7 +111,7 @@ impl CallerByteBudget {
     /// Charges `bytes` to the caller's budget. If it is used up, returns the retry time and the
     /// message.
     fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
-        self.take_everywhere(bytes).map_err(|wait| {
+        self.charge_all_servers(bytes).map_err(|wait| {
             let CallerByteRate { at_once, per_second } = self.bucket.rate;
             let message = format!(
                 "you have {} too many bytes recently (limit: {at_once} bytes at once, then \
@@ -124,7 +124,7 @@ impl CallerByteBudget {
 
     /// Charges `bytes` to the budget of this server and to that of all servers. If one of them is
     /// used up, returns the time to wait.
-    fn take_everywhere(&self, bytes: u64) -> Result<(), Duration> {
+    fn charge_all_servers(&self, bytes: u64) -> Result<(), Duration> {
         let now = self.started.elapsed();
         let Some(shared) = &self.shared else { return self.bucket.take(bytes, now) };
         shared.check()?;

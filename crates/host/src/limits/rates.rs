@@ -13,7 +13,7 @@ use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
 use super::shared_rates::RateBucket;
-use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
+use crate::policy::{KnownToolSet, PolicyRuleError, ToolPattern};
 
 /// Name of the setting with the rate rules.
 const SETTING: &str = "limits.rate";
@@ -72,7 +72,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+    pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 
@@ -295,8 +295,7 @@ mod tests {
     #[test]
     fn a_rule_that_matches_no_tool_is_refused() {
         let (rates, _) = rates(&[rate("execc.*", 1, 1)]);
-        let known =
-            PatternCheckTools { tools: vec![spec("exec.run").id], ..PatternCheckTools::default() };
+        let known = KnownToolSet { tools: vec![spec("exec.run").id], ..KnownToolSet::default() };
         let why = rates.check(&known).expect_err("no tool").to_string();
         assert!(why.contains("limits.rate") && why.contains("`exec.*`"), "{why}");
         let bad = RateLimits::new(&[rate("a[", 1, 1)], FakeRelativeClock::default());

@@ -24,12 +24,12 @@ pub(super) struct SharedByteAccount {
     rates: Arc<SharedRates>,
     bucket: RateBucket,
     rate: CallerByteRate,
-    state: Mutex<UnpaidBytes>,
+    state: Mutex<UnchargedByteCount>,
 }
 
 /// Bytes that were not taken from the shared bucket yet.
 #[derive(Default)]
-struct UnpaidBytes {
+struct UnchargedByteCount {
     bytes: u64,
     /// True if a task takes them from the bucket now.
     is_paying: bool,
@@ -79,7 +79,7 @@ impl SharedByteAccount {
             return Err(wait.max(Duration::from_millis(1)));
         }
         state.refused_until = None;
-        self.pay_if_due(state);
+        self.charge_if_due(state);
         Ok(())
     }
 
@@ -88,11 +88,11 @@ impl SharedByteAccount {
         let mut state = self.lock();
         // After an outage, the caller owes no more than a full bucket has.
         state.bytes = state.bytes.saturating_add(bytes).min(self.rate.at_once);
-        self.pay_if_due(state);
+        self.charge_if_due(state);
     }
 
     /// Starts to take the unpaid bytes from the shared bucket if they amount to a slice.
-    fn pay_if_due(self: &Arc<Self>, mut state: MutexGuard<'_, UnpaidBytes>) {
+    fn charge_if_due(self: &Arc<Self>, mut state: MutexGuard<'_, UnchargedByteCount>) {
         let is_due = state.bytes >= self.slice() && state.refused_until.is_none();
         if !is_due || state.is_paying || self.rates.is_away() {
             return;
@@ -137,7 +137,7 @@ impl SharedByteAccount {
         (all / u64::from(self.rates.servers())).max(UNIT_BYTES)
     }
 
-    fn lock(&self) -> MutexGuard<'_, UnpaidBytes> {
+    fn lock(&self) -> MutexGuard<'_, UnchargedByteCount> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,20 +153,20 @@ mod tests {
 
     use toolgate_contract::BoxFuture;
 
-    use super::super::shared_rates::{RateGrant, RateLedger};
+    use super::super::shared_rates::{RateBucketGrant, SharedRateBucketStore};
     use super::*;
 
     /// A shared bucket with a number of units, which does not refill. `u32::MAX` means that its
     /// store is unavailable.
-    struct FixedBucket(AtomicU32);
+    struct NonRefillingTestBucket(AtomicU32);
 
-    impl RateLedger for FixedBucket {
-        fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+    impl SharedRateBucketStore for NonRefillingTestBucket {
+        fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateBucketGrant>> {
             let left = self.0.load(Ordering::Relaxed);
             let calls = bucket.at_least.min(left);
             let grant = (left != u32::MAX).then(|| {
                 self.0.store(left - calls, Ordering::Relaxed);
-                RateGrant { calls, retry_after: Duration::ZERO, servers: 2 }
+                RateBucketGrant { calls, retry_after: Duration::ZERO, servers: 2 }
             });
             Box::pin(std::future::ready(grant))
         }
@@ -177,8 +177,8 @@ mod tests {
         CallerByteRate { at_once: 100 * UNIT_BYTES, per_second: 1000 * UNIT_BYTES };
 
     /// Returns the accounts of a caller at two servers, and their shared bucket with `left` units.
-    fn accounts(left: u32) -> ([Arc<SharedByteAccount>; 2], Arc<FixedBucket>) {
-        let ledger = Arc::new(FixedBucket(AtomicU32::new(left)));
+    fn accounts(left: u32) -> ([Arc<SharedByteAccount>; 2], Arc<NonRefillingTestBucket>) {
+        let ledger = Arc::new(NonRefillingTestBucket(AtomicU32::new(left)));
         let accounts = [(); 2].map(|()| {
             let rates = Arc::new(SharedRates::new(ledger.clone()));
             let caller = Caller::with_key("ada");

@@ -39,7 +39,7 @@ pub struct RateBucket {
 
 /// Share of calls that a server took from a shared bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateGrant {
+pub struct RateBucketGrant {
     /// Number of calls that the server took. Zero if the bucket is empty.
     pub calls: u32,
     /// Time until the empty bucket has room for a call.
@@ -69,14 +69,14 @@ pub(super) enum SharedRateDenial {
 }
 
 /// Store of the rate limits' buckets that the servers of a fleet share.
-pub(crate) trait RateLedger: Send + Sync + 'static {
+pub(crate) trait SharedRateBucketStore: Send + Sync + 'static {
     /// Takes some calls from the bucket. Returns `None` if the store of buckets is unavailable.
-    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>>;
+    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateBucketGrant>>;
 }
 
 /// Rate limits that all servers of a fleet share.
 pub(super) struct SharedRates {
-    ledger: Arc<dyn RateLedger>,
+    ledger: Arc<dyn SharedRateBucketStore>,
     slices: Mutex<HashMap<RateBucketKey, LocalRateShare>>,
     refusals: Mutex<HashMap<RateBucketKey, RateRefusal>>,
     /// Buckets for this server's share of a rate while the store is unavailable, each with the time
@@ -106,7 +106,7 @@ struct RateRefusal {
 }
 
 impl SharedRates {
-    pub(super) fn new(ledger: Arc<dyn RateLedger>) -> Self {
+    pub(super) fn new(ledger: Arc<dyn SharedRateBucketStore>) -> Self {
         Self {
             ledger,
             slices: Mutex::default(),
@@ -154,7 +154,7 @@ impl SharedRates {
     }
 
     /// Takes calls from the bucket in the store. Returns `None` if the store is unavailable.
-    pub(super) async fn take_slice(&self, bucket: RateBucket) -> Option<RateGrant> {
+    pub(super) async fn take_slice(&self, bucket: RateBucket) -> Option<RateBucketGrant> {
         if self.is_away() {
             return None;
         }
@@ -296,26 +296,26 @@ mod tests {
 
     /// A store with prepared answers, which counts the questions.
     #[derive(Default)]
-    struct ScriptedRateLedger {
-        answers: Mutex<VecDeque<Option<RateGrant>>>,
+    struct ScriptedRateBucketStore {
+        answers: Mutex<VecDeque<Option<RateBucketGrant>>>,
         asked: AtomicU32,
     }
 
-    impl RateLedger for ScriptedRateLedger {
-        fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+    impl SharedRateBucketStore for ScriptedRateBucketStore {
+        fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateBucketGrant>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let answer = lock(&self.answers).pop_front().flatten();
             Box::pin(std::future::ready(answer))
         }
     }
 
-    fn grant(calls: u32) -> Option<RateGrant> {
-        Some(RateGrant { calls, retry_after: Duration::from_millis(70), servers: 2 })
+    fn grant(calls: u32) -> Option<RateBucketGrant> {
+        Some(RateBucketGrant { calls, retry_after: Duration::from_millis(70), servers: 2 })
     }
 
-    fn rates(answers: &[Option<RateGrant>]) -> (SharedRates, Arc<ScriptedRateLedger>) {
+    fn rates(answers: &[Option<RateBucketGrant>]) -> (SharedRates, Arc<ScriptedRateBucketStore>) {
         let answers = Mutex::new(answers.iter().copied().collect());
-        let ledger = Arc::new(ScriptedRateLedger { answers, asked: AtomicU32::new(0) });
+        let ledger = Arc::new(ScriptedRateBucketStore { answers, asked: AtomicU32::new(0) });
         (SharedRates::new(ledger.clone()), ledger)
     }
 

@@ -9,7 +9,7 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
-use crate::audit::{AuditedByteSize, OpenAuditRecord};
+use crate::audit::{AuditSizeEstimate, OpenAuditRecord};
 use crate::limits::CallSlot;
 use crate::pipeline::call_trace::CallTrace;
 use crate::policy::{CallPermit, PolicyDenial, PolicyRequestKind, ToolPolicy};
@@ -79,7 +79,7 @@ pub(crate) trait GatedRequest: Send {
 
 /// A request through the gate that always leaves an audit record.
 pub(crate) trait RecordedRequest:
-    GatedRequest<Output: Redactable + AuditedByteSize>
+    GatedRequest<Output: Redactable + AuditSizeEstimate>
 {
     /// Returns a future that waits for the tool lists of upstreams which may add the target, for a
     /// bounded time. `None` if no such listing is pending.

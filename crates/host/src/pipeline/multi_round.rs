@@ -145,7 +145,7 @@ impl RequestStateSealer {
     ///
     /// # Errors
     /// `sealed` was sealed with another key, has expired, or belongs to another request.
-    pub(crate) fn merge_answers(
+    pub(crate) fn open_request_state(
         &self,
         caller: &Caller,
         request: &str,
@@ -349,7 +349,7 @@ mod tests {
         let sealed = sealed(&sealer, &caller);
         let no = || ClientAnswer::Choice(ElicitationAnswer::Declined);
         let answers = ClientAnswers::from([("q".to_owned(), no()), ("other".to_owned(), no())]);
-        let merged = sealer.merge_answers(&caller, "this", Some(&sealed), answers);
+        let merged = sealer.open_request_state(&caller, "this", Some(&sealed), answers);
         assert_eq!(merged.expect("it opens").0, ClientAnswers::from([("q".to_owned(), no())]));
         let long = ClientAnswers::from([("x".repeat(STATE_BYTES_MAX), no())]);
         let refused = sealer.seal(&caller, "this", (long, None), &questions());

@@ -11,8 +11,8 @@ use toolgate_contract::{
 
 use crate::catalog::CatalogToolEntry;
 use crate::header_params;
-use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
-use crate::schemas::{SchemaValidation, ToolIoValidators, ToolSchemaSide};
+use crate::policy::{KnownToolSet, PolicyRuleError, ToolPattern};
+use crate::schemas::{SchemaValidationTask, ToolIoValidators, ToolSchemaDirection};
 
 /// Name of the setting with the patterns of tools whose invalid output is logged instead of
 /// refused.
@@ -59,7 +59,7 @@ impl OutputSchemaCheckRules {
     ///
     /// # Errors
     /// Returns the first rule that matches nothing.
-    pub fn check_rules(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+    pub fn check_rules(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
         self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
 
@@ -86,9 +86,9 @@ pub(crate) async fn check_input(
 ) -> Result<Value, CallError> {
     let tool = entry.shared_tool().clone();
     let valid = move |io: &ToolIoValidators, input| valid_input(io, tool.spec(), input);
-    match entry.io.validate(ToolSchemaSide::Input, input, entry.is_foreign(), valid) {
-        SchemaValidation::Done(valid) => valid,
-        SchemaValidation::Waiting(work) => work.await?,
+    match entry.io.validate(ToolSchemaDirection::Input, input, entry.is_foreign(), valid) {
+        SchemaValidationTask::Done(valid) => valid,
+        SchemaValidationTask::Waiting(work) => work.await?,
     }
 }
 
@@ -171,11 +171,15 @@ pub(crate) async fn check_output(
             // The value may be large, so it is moved and not cloned.
             let value = output.value.take();
             let find = |io: &ToolIoValidators, value: Value| (io.output_problems(&value), value);
-            let checked =
-                match entry.io.validate(ToolSchemaSide::Output, value, entry.is_foreign(), find) {
-                    SchemaValidation::Done(found) => Ok(found),
-                    SchemaValidation::Waiting(work) => work.await,
-                };
+            let checked = match entry.io.validate(
+                ToolSchemaDirection::Output,
+                value,
+                entry.is_foreign(),
+                find,
+            ) {
+                SchemaValidationTask::Done(found) => Ok(found),
+                SchemaValidationTask::Waiting(work) => work.await,
+            };
             let (problems, value) = checked.inspect_err(|error| {
                 tracing::warn!(tool = %entry.spec().id, "{error}");
             })?;

@@ -27,12 +27,12 @@ pub(super) enum ExpressionInputPart {
 
 /// Counter of the values and text bytes that a policy expression uses.
 #[derive(Default)]
-struct BindingSizeCounter {
+struct ExpressionInputSizeCounter {
     values: usize,
     bytes: usize,
 }
 
-impl BindingSizeCounter {
+impl ExpressionInputSizeCounter {
     fn count_value(&mut self) -> Result<(), String> {
         self.values += 1;
         match self.values <= VALUES_MAX {
@@ -60,7 +60,7 @@ pub(super) fn bind_input<'v>(
     let Value::Object(given) = input else { return Err("the input is not an object".to_owned()) };
     let declared = spec.input_schema.get("properties").and_then(Value::as_object);
     let default = |name: &str| declared?.get(name)?.get("default");
-    let mut meter = BindingSizeCounter::default();
+    let mut meter = ExpressionInputSizeCounter::default();
     let mut bound = HashMap::new();
     let mut bind = |name: &'v str, value: &'v Value| -> Result<(), String> {
         let value = match spec.paths.iter().any(|path| path == name) {
@@ -104,7 +104,7 @@ pub(super) fn bind_input<'v>(
 fn bind_path<'v>(
     value: &'v Value,
     root: Option<&str>,
-    meter: &mut BindingSizeCounter,
+    meter: &mut ExpressionInputSizeCounter,
 ) -> Result<ExpressionValue<'v>, String> {
     match value {
         Value::String(text) => {
@@ -125,7 +125,7 @@ fn bind_path<'v>(
 
 fn bind_value<'v>(
     value: &'v Value,
-    meter: &mut BindingSizeCounter,
+    meter: &mut ExpressionInputSizeCounter,
 ) -> Result<ExpressionValue<'v>, String> {
     meter.count_value()?;
     Ok(match value {

@@ -7,8 +7,8 @@ use toolgate_contract::{Caller, ToolSpec};
 
 use super::rule::{PolicyEffect, PolicyRuleMatch};
 use super::{
-    CheckedPolicyRule, PolicyDenial, PolicyRequest, PolicyRequestKind, PolicyVerdict,
-    RuledPolicyVerdict, ToolPolicy, ToolVisibility,
+    PolicyDenial, PolicyRequest, PolicyRequestKind, PolicyRuleEvaluation, PolicyVerdict,
+    PolicyVerdictWithRule, ToolPolicy, ToolVisibility,
 };
 
 /// Policy decision about a call, with each rule that was checked.
@@ -54,7 +54,7 @@ impl ToolPolicy {
     pub fn explain(&self, caller: &Caller, spec: &ToolSpec, input: &Value) -> PolicyExplanation {
         let mut steps = Vec::new();
         let request = PolicyRequest { caller, spec, input, kind: PolicyRequestKind::Tool };
-        let RuledPolicyVerdict { verdict, rule } = self.decide(&request, Some(&mut steps));
+        let PolicyVerdictWithRule { verdict, rule } = self.decide(&request, Some(&mut steps));
         let mut steps: Vec<_> = steps.into_iter().map(explain_step).collect();
         // The last rule of the `[tools]` settings is `tools.allow`. If it allows all tools, the
         // owner did not write it.
@@ -80,7 +80,7 @@ impl ToolPolicy {
 }
 
 fn explain_step(
-    CheckedPolicyRule { rule, effect, matched }: CheckedPolicyRule,
+    PolicyRuleEvaluation { rule, effect, matched }: PolicyRuleEvaluation,
 ) -> (String, String) {
     let effect = effect.word();
     let outcome = match matched {

@@ -188,7 +188,7 @@ impl PolicyCondition {
         };
         let mut context = Context::with_env(cel_env());
         context.set_variable_resolver(&variables);
-        let _root = ExpressionRootGuard::enter(self.root.clone());
+        let _root = ExpressionWorkspaceGuard::enter(self.root.clone());
         let result = Value::resolve_val(self.program.expression(), &context);
         match result.map_err(|err| describe_error(&err))?.downcast_ref::<CelBool>() {
             Some(is) => Ok(*is.inner()),
@@ -239,16 +239,16 @@ thread_local! {
 }
 
 /// Guard that sets the workspace path `ROOT` during an evaluation.
-struct ExpressionRootGuard;
+struct ExpressionWorkspaceGuard;
 
-impl ExpressionRootGuard {
+impl ExpressionWorkspaceGuard {
     fn enter(root: Option<Arc<str>>) -> Self {
         ROOT.set(root);
         Self
     }
 }
 
-impl Drop for ExpressionRootGuard {
+impl Drop for ExpressionWorkspaceGuard {
     fn drop(&mut self) {
         ROOT.take();
     }

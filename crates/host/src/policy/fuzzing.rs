@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold_name};
 
 use super::expression::{ExpressionSettings, PolicyCondition};
-use super::pattern::{CallerNamePattern, PatternCheckTools, ToolPattern};
+use super::pattern::{CallerNamePattern, KnownToolSet, ToolPattern};
 use super::plain_path::{normalize_path, under};
 use super::{PolicyRequest, PolicyRequestKind};
 
@@ -91,7 +91,7 @@ pub(crate) fn fuzz_patterns(bytes: &[u8]) {
             let model = matches(&letters(&fold_name(pattern)), &letters(&fold_name(name)));
             assert_eq!(matched, model, "{pattern:?} of {name:?}");
         }
-        let _ = found.check(&PatternCheckTools { tools: vec![id], ..PatternCheckTools::default() });
+        let _ = found.check(&KnownToolSet { tools: vec![id], ..KnownToolSet::default() });
     }
     if let Ok(found) = CallerNamePattern::new(pattern) {
         let model = matches(&letters(pattern), &letters(name));

@@ -12,8 +12,8 @@ pub(crate) struct ToolPattern {
     folded: GlobMatcher,
 }
 
-/// Minimum similarity of a misspelled toolset to a later toolset, whose tools are not known yet, for
-/// suggesting the later one. The value is high, because a later toolset is suggested before any
+/// Minimum similarity of a misspelled toolset to a later toolset, whose tools are not known yet,
+/// for suggesting the later one. The value is high, because a later toolset is suggested before any
 /// tool.
 const LATER_SIMILARITY_MIN: f64 = 0.85;
 
@@ -78,8 +78,8 @@ impl ToolPattern {
     }
 
     /// Checks that the pattern matches a `known` tool, or may match a tool that is added later.
-    pub(crate) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
-        let PatternCheckTools { tools, later_toolsets: later } = known;
+    pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+        let KnownToolSet { tools, later_toolsets: later } = known;
         if tools.iter().any(|id| self.matches(id))
             || later.iter().any(|toolset| self.may_match(toolset))
         {
@@ -137,14 +137,14 @@ fn toolset_pattern(id: &str) -> String {
 pub fn check_pattern(
     setting: &'static str,
     pattern: &str,
-    known: &PatternCheckTools,
+    known: &KnownToolSet,
 ) -> Result<(), PolicyRuleError> {
     ToolPattern::new(setting, pattern)?.check(known)
 }
 
 /// Known tools, against which the patterns of settings are checked.
 #[derive(Debug, Clone, Default)]
-pub struct PatternCheckTools {
+pub struct KnownToolSet {
     /// Tools that exist now.
     pub tools: Vec<ToolId>,
     /// Toolsets whose tools may be added later. An empty name means tools without a toolset.
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_misspelled_pattern_gets_a_suggestion_of_the_same_form() {
         let tools = vec![ToolId::new("files.read").expect("an id")];
-        let known = PatternCheckTools { tools, later_toolsets: Vec::new() };
+        let known = KnownToolSet { tools, later_toolsets: Vec::new() };
         for (typed, suggested) in
             [("filse.*", "`files.*`"), ("filse_*", "`files.*`"), ("files.raed", "`files.read`")]
         {
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_misspelled_upstream_is_suggested_before_its_tools_are_known() {
         let tools = vec![ToolId::new("files.read").expect("an id")];
-        let known = PatternCheckTools { tools, later_toolsets: vec!["memory".to_owned()] };
+        let known = KnownToolSet { tools, later_toolsets: vec!["memory".to_owned()] };
         for (typed, suggested) in [
             ("memry.*", "`memory.*`"),
             ("memry_*", "`memory.*`"),
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_pattern_may_match_tools_of_later_toolsets_only() {
         let tools = vec![ToolId::new("files.read").expect("an id")];
-        let known = |later: &[&str]| PatternCheckTools {
+        let known = |later: &[&str]| KnownToolSet {
             tools: tools.clone(),
             later_toolsets: later.iter().map(|toolset| (*toolset).to_owned()).collect(),
         };

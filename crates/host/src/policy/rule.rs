@@ -4,7 +4,7 @@ use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::expression::{ExpressionSettings, PolicyCondition};
-use super::pattern::{CallerNamePattern, PatternCheckTools, PolicyRuleError, ToolPattern};
+use super::pattern::{CallerNamePattern, KnownToolSet, PolicyRuleError, ToolPattern};
 use super::{PolicyRequest, PolicyRuleName};
 
 /// Name of the setting with the policy rules.
@@ -156,7 +156,7 @@ impl CompiledPolicyRule {
     }
 
     /// Checks that each tool pattern of the rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+    pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
         match &self.tools {
             RuleToolSelection::Matching { tools: patterns, .. }
             | RuleToolSelection::NotMatching(patterns) => {

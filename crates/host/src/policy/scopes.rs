@@ -2,7 +2,7 @@
 
 use toolgate_contract::{Caller, CallerKind, Effects, ToolSpec};
 
-use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
+use crate::policy::{KnownToolSet, PolicyRuleError, ToolPattern};
 
 /// An OAuth scope and the tools that it allows.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ impl TokenScopes {
     }
 
     /// Checks that each tool pattern of the scopes matches one of the `known` tools.
-    pub(crate) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+    pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 

@@ -345,9 +345,9 @@ fn an_invalid_expression_is_refused_with_its_line_and_column() {
 
 #[test]
 fn rules_that_match_no_tool_or_share_a_name_are_refused() {
-    let ids = PatternCheckTools {
+    let ids = KnownToolSet {
         tools: vec![spec("files.read", Effects::Reads).id],
-        ..PatternCheckTools::default()
+        ..KnownToolSet::default()
     };
     let misspelt =
         policy(&[rule("r", PolicyEffect::Deny, &["file.read"], None)], PolicyEffect::Allow);

@@ -129,9 +129,9 @@ fn a_call_is_validated_against_the_shared_schema_and_the_tools_own() {
 #[test]
 fn a_schema_file_adds_restrictions_and_removes_none() {
     let file = |schema: Value| SchemaFile { path: "a.json".to_owned(), schema };
-    let lax = ("docs_search".to_owned(), ToolSchemaSide::Input, file(json!({})));
+    let lax = ("docs_search".to_owned(), ToolSchemaDirection::Input, file(json!({})));
     let strict = json!({ "properties": { "query": { "maxLength": 2 } } });
-    let strict = ("docs.find".to_owned(), ToolSchemaSide::Input, file(strict));
+    let strict = ("docs.find".to_owned(), ToolSchemaDirection::Input, file(strict));
     let files = SchemaFiles { shared: Vec::new(), tools: vec![lax, strict] };
     let registry = SchemaRegistry::new(files).expect("schemas");
     for id in ["docs.search", "docs.find"] {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolgate_budget::{BlockingWorkPool, WorkPoolError};
 use toolgate_contract::{CallError, ValidationProblem};
 
-use super::ToolSchemaSide;
+use super::ToolSchemaDirection;
 
 /// Maximum number of values that are validated at once outside of the threads that serve calls.
 const VALIDATIONS_MAX: usize = 8;
@@ -37,7 +37,7 @@ pub(super) fn is_small(value: &Value) -> bool {
 }
 
 /// Returns the error of a call whose input or output was not validated.
-pub(super) fn validation_refusal(side: ToolSchemaSide, refusal: WorkPoolError) -> CallError {
+pub(super) fn validation_refusal(side: ToolSchemaDirection, refusal: WorkPoolError) -> CallError {
     let seconds = VALIDATION_TIME_MAX.as_secs();
     let message = match refusal {
         WorkPoolError::TimedOut => {
@@ -49,7 +49,7 @@ pub(super) fn validation_refusal(side: ToolSchemaSide, refusal: WorkPoolError) -
     };
     let problems = vec![ValidationProblem { pointer: String::new(), message }];
     match side {
-        ToolSchemaSide::Input => CallError::InvalidInput { problems },
-        ToolSchemaSide::Output => CallError::InvalidOutput { problems },
+        ToolSchemaDirection::Input => CallError::InvalidInput { problems },
+        ToolSchemaDirection::Output => CallError::InvalidOutput { problems },
     }
 }

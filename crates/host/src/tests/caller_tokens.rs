@@ -7,9 +7,9 @@ use toolgate_contract::{
 use super::*;
 
 /// A tool that returns the token of its caller.
-struct TokenTool(ToolSpec);
+struct CallerTokenTestTool(ToolSpec);
 
-impl AnyTool for TokenTool {
+impl AnyTool for CallerTokenTestTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -31,7 +31,7 @@ fn token_host(running_max: usize) -> TestHost {
     let mut parts = TestHostParts::new();
     let id = ToolId::new("t.token").expect("an id");
     let spec = ToolSpec::new(id, "Token", "", Effects::Runs);
-    parts.tools.push(Arc::new(TokenTool(spec)));
+    parts.tools.push(Arc::new(CallerTokenTestTool(spec)));
     parts.jobs.running_max = running_max;
     parts.build()
 }

@@ -12,7 +12,7 @@ use toolgate_tool_search::{
 };
 
 use super::ExplainedToolMatch;
-use super::shown::ShownToolNote;
+use super::shown::ShownToolVersion;
 use super::tools::SearchToolsInput;
 use crate::Gate;
 use crate::catalog::{Catalog, CatalogSearchIndex, CatalogToolEntry};
@@ -128,7 +128,7 @@ impl<'g> CallerToolSearch<'g> {
             let entries = || places.iter().map(|at| &self.catalog.entries()[*at]);
             let ids = entries().map(|entry| entry.spec().id.as_str().to_owned()).collect();
             searched.push((question, ids));
-            let notes: Vec<_> = entries().map(|entry| ShownToolNote::new(entry)).collect();
+            let notes: Vec<_> = entries().map(|entry| ShownToolVersion::new(entry)).collect();
             let mut shown = self.gate.tool_search.shown();
             let is_repeated = shown.note_query(self.caller, self.session, query);
             let tools = places.iter().zip(notes).map(|(at, note)| {
@@ -174,7 +174,7 @@ impl<'g> CallerToolSearch<'g> {
             let found = self.gate.find(self.caller, name);
             match found.ok().filter(|it| self.gate.is_searchable(self.caller, it.spec())) {
                 Some(entry) => {
-                    let note = ShownToolNote::new(&entry);
+                    let note = ShownToolVersion::new(&entry);
                     let mut shown = self.gate.tool_search.shown();
                     shown.note_line(self.caller, self.session, note.clone());
                     shown.note_schema(self.caller, self.session, note);
@@ -256,7 +256,7 @@ impl<'g> CallerToolSearch<'g> {
         let start = page.saturating_sub(1).saturating_mul(PAGE);
         let mut text = String::new();
         for entry in all.iter().skip(start).take(PAGE) {
-            let note = ShownToolNote::new(entry);
+            let note = ShownToolVersion::new(entry);
             self.gate.tool_search.shown().note_line(self.caller, self.session, note);
             _ = writeln!(text, "{}", line_of(entry));
         }

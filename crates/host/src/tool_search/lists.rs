@@ -43,7 +43,7 @@ pub(super) enum ToolListKey {
 
 /// The form of a tool list that a client received.
 #[derive(Clone)]
-pub(super) enum ToolListDecision {
+pub(super) enum SentToolListForm {
     /// The list contains all tools, as they are now. Hints for clients with a search of their own
     /// come from the questions that were remembered when the client received the list.
     Whole(Arc<RememberedToolQueries>),
@@ -53,8 +53,8 @@ pub(super) enum ToolListDecision {
 
 /// Tool lists that clients have received, in the order in which they received them.
 #[derive(Default)]
-pub(super) struct DecidedToolLists {
-    known: HashMap<ToolListKey, (u64, ToolListDecision)>,
+pub(super) struct SentToolLists {
+    known: HashMap<ToolListKey, (u64, SentToolListForm)>,
     count: u64,
     /// Callers whose newest tool list has tool search in place of most tools, each with the name of
     /// the client's profile.
@@ -64,12 +64,12 @@ pub(super) struct DecidedToolLists {
 /// A caller who receives tool lists, with the name of the client's profile.
 type ToolListOwner = (CallerToolVisibility, Option<&'static str>);
 
-impl DecidedToolLists {
-    fn find(&self, key: &ToolListKey) -> Option<ToolListDecision> {
+impl SentToolLists {
+    fn find(&self, key: &ToolListKey) -> Option<SentToolListForm> {
         self.known.get(key).map(|(_, decision)| decision.clone())
     }
 
-    fn keep(&mut self, key: ToolListKey, decision: ToolListDecision) {
+    fn keep(&mut self, key: ToolListKey, decision: SentToolListForm) {
         if self.known.len() >= LISTS_MAX && !self.known.contains_key(&key) {
             let oldest = self.known.iter().min_by_key(|(_, (number, _))| *number);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -96,7 +96,7 @@ impl DecidedToolLists {
     /// Returns true if a tool list of the owner of `key` has tool search in place of most tools,
     /// whatever the client.
     fn has_folded(&self, key: &ToolListKey) -> bool {
-        let folded = |it: &ToolListDecision| matches!(it, ToolListDecision::Folded(_));
+        let folded = |it: &SentToolListForm| matches!(it, SentToolListForm::Folded(_));
         self.known
             .iter()
             .any(|(known, (_, decision))| folded(decision) && known.is_equal_except_client(key))
@@ -148,14 +148,14 @@ impl Gate {
         let session = metadata.session.as_ref();
         let client = metadata.client;
         match self.list_decision(caller, dialect, session, client) {
-            ToolListDecision::Whole(remembered) => {
+            SentToolListForm::Whole(remembered) => {
                 let page = self.tool_page(caller, after, size);
                 match client.is_some_and(|client| client.has_search) {
                     true => self.with_loading_hints(page, &remembered),
                     false => page,
                 }
             }
-            ToolListDecision::Folded(tools) => {
+            SentToolListForm::Folded(tools) => {
                 // Another rule may have hidden a tool since the list was decided.
                 let shown = tools.iter().filter(|tool| self.policy.shows(caller, tool.spec()));
                 let shown: Vec<_> = shown.cloned().collect();
@@ -181,7 +181,7 @@ impl Gate {
     pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
         let CallMetadata { session, client, .. } = &call.metadata;
         let key = ToolListKey::new(&call.caller, session.as_ref(), *client);
-        let Some(ToolListDecision::Folded(tools)) = self.tool_search.lists().find(&key) else {
+        let Some(SentToolListForm::Folded(tools)) = self.tool_search.lists().find(&key) else {
             return false;
         };
         let name = fold_name(&call.tool);
@@ -194,10 +194,10 @@ impl Gate {
         dialect: &str,
         session: Option<&Arc<str>>,
         client: Option<&'static ClientProfile>,
-    ) -> ToolListDecision {
+    ) -> SentToolListForm {
         let ToolSearch { settings, .. } = &self.tool_search;
         if settings.mode == ToolListSelection::Whole || !settings.dialects.contains(&dialect) {
-            return ToolListDecision::Whole(Arc::default());
+            return SentToolListForm::Whole(Arc::default());
         }
         let key = ToolListKey::new(caller, session, client);
         if let Some(known) = self.tool_search.lists().find(&key) {
@@ -211,13 +211,13 @@ impl Gate {
         let decision = folded.map_or_else(
             || match settings.memory {
                 // Questions of other callers are never shown.
-                ToolSearchMemoryScope::Shared => ToolListDecision::Whole(Arc::default()),
+                ToolSearchMemoryScope::Shared => SentToolListForm::Whole(Arc::default()),
                 scope => {
                     let memory = self.tool_search.memory();
-                    ToolListDecision::Whole(memory.learned(scope, caller, session))
+                    SentToolListForm::Whole(memory.learned(scope, caller, session))
                 }
             },
-            ToolListDecision::Folded,
+            SentToolListForm::Folded,
         );
         let is_complete = self.catalog.is_complete();
         let mut lists = self.tool_search.lists();

@@ -9,7 +9,7 @@ use toolgate_contract::{
 use toolgate_tool_search::{lean_schema, signature, skeleton};
 
 use super::answers::CallerToolSearch;
-use super::shown::ShownToolNote;
+use super::shown::ShownToolVersion;
 use crate::Gate;
 
 /// Longest input schema that a failed call's result contains whole, in bytes. A longer one is
@@ -110,7 +110,7 @@ pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
     let spec = entry.spec();
     let name = fold_name(spec.id.as_str());
     let session = call.metadata.session.as_ref();
-    let tool = ShownToolNote::new(&entry);
+    let tool = ShownToolVersion::new(&entry);
     let was_sent = gate.tool_search.shown().note_schema(&call.caller, session, tool);
     let schema = lean_schema(&spec.input_schema).to_string();
     let arguments = match (was_sent, schema.len() <= SCHEMA_BYTES_MAX) {

@@ -20,12 +20,12 @@ const QUERIES_MAX: usize = 256;
 
 /// A note about a tool that a search shows: its id, and the hash of its present definition.
 #[derive(Clone)]
-pub(super) struct ShownToolNote {
+pub(super) struct ShownToolVersion {
     id: String,
     hash: Hash,
 }
 
-impl ShownToolNote {
+impl ShownToolVersion {
     /// Creates the note of the tool `entry`. Serializes its schema at the first call, so call this
     /// without a lock.
     pub(super) fn new(entry: &CatalogToolEntry) -> Self {
@@ -36,13 +36,13 @@ impl ShownToolNote {
 
 /// The tools that each session has received from searches.
 #[derive(Default)]
-pub(super) struct ShownTools {
-    sessions: HashMap<ToolSearchMemoryKey, SessionSearchNotes>,
+pub(super) struct SessionShownTools {
+    sessions: HashMap<ToolSearchMemoryKey, SessionSearchHistory>,
 }
 
 /// Tools and queries that a search has answered in one session.
 #[derive(Default)]
-struct SessionSearchNotes {
+struct SessionSearchHistory {
     /// Tools whose one-line description the session has received, by id, with the hash of their
     /// definitions.
     lines: HashMap<String, Hash>,
@@ -52,14 +52,14 @@ struct SessionSearchNotes {
     queries: HashSet<Hash>,
 }
 
-impl ShownTools {
+impl SessionShownTools {
     /// Notes that the session receives a tool's line. Returns true if the session has received that
     /// line before.
     pub(super) fn note_line(
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        tool: ShownToolNote,
+        tool: ShownToolVersion,
     ) -> bool {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, tool))
     }
@@ -70,7 +70,7 @@ impl ShownTools {
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        tool: ShownToolNote,
+        tool: ShownToolVersion,
     ) -> bool {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, tool))
     }
@@ -99,7 +99,7 @@ impl ShownTools {
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-    ) -> Option<&mut SessionSearchNotes> {
+    ) -> Option<&mut SessionSearchHistory> {
         let key = ToolSearchMemoryKey::new(ToolSearchMemoryScope::Session, caller, session)?;
         if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&key) {
             self.sessions.clear();
@@ -110,11 +110,11 @@ impl ShownTools {
 
 /// Notes that the session has received a tool. Returns true if it has the tool's present definition
 /// already.
-fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownToolNote) -> bool {
+fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownToolVersion) -> bool {
     if known.len() >= NOTES_MAX {
         known.clear();
     }
-    let ShownToolNote { id, hash } = tool;
+    let ShownToolVersion { id, hash } = tool;
     known.insert(id, hash) == Some(hash)
 }
 

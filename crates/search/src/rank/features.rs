@@ -121,12 +121,12 @@ impl RankingFeatureExtractor<'_> {
 
     /// Returns the distinct words of `texts`. An identifier contributes its parts, but not the
     /// whole.
-    fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<RankingFeatureWord<'_>> {
-        let mut found: Vec<RankingFeatureWord<'_>> = Vec::new();
+    fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<RankingQueryWord<'_>> {
+        let mut found: Vec<RankingQueryWord<'_>> = Vec::new();
         for text in texts {
             identifier_parts(text.as_ref(), |word| {
                 if found.len() < WORDS_MAX && found.iter().all(|it| it.word != word) {
-                    found.push(RankingFeatureWord {
+                    found.push(RankingQueryWord {
                         row: self.table.word_in_code(word),
                         concept: self.question.concept_index(word),
                         word: word.to_owned(),
@@ -154,7 +154,7 @@ impl RankingFeatureExtractor<'_> {
 
     /// Compares `words` with the query, counting similar words in proportion to their similarity.
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
-    fn match_similar(&self, words: &[RankingFeatureWord<'_>]) -> SimilarityFeatures {
+    fn match_similar(&self, words: &[RankingQueryWord<'_>]) -> WordSimilarityFeatures {
         let mut of_words = vec![0.0_f32; words.len()];
         let mut has = 0.0;
         let mut all = 0.0;
@@ -168,13 +168,13 @@ impl RankingFeatureExtractor<'_> {
             has += best * concept.rarity;
             all += concept.rarity;
         }
-        SimilarityFeatures {
+        WordSimilarityFeatures {
             covered: has / f32::max(all, 1e-6),
             share: of_words.iter().sum::<f32>() / words.len().max(1) as f32,
         }
     }
 
-    fn similarity(&self, concept: usize, word: &RankingFeatureWord<'_>) -> f32 {
+    fn similarity(&self, concept: usize, word: &RankingQueryWord<'_>) -> f32 {
         match (&self.query_rows[concept], &word.row) {
             (Some(query), Some(found)) => query.cosine(found).max(0.0),
             (Some(_) | None, _) => 0.0,
@@ -183,7 +183,7 @@ impl RankingFeatureExtractor<'_> {
 
     /// Compares the first word of the query with the first word of a definition's name, usually a
     /// verb. Returns equality (0 or 1) and similarity.
-    fn match_first(&self, name: &[RankingFeatureWord<'_>]) -> (f32, f32) {
+    fn match_first(&self, name: &[RankingQueryWord<'_>]) -> (f32, f32) {
         let Some(word) = name.first() else { return (0.0, 0.0) };
         let same = f32::from(u8::from(word.concept == Some(0)));
         let like = if self.query_rows.is_empty() { 0.0 } else { self.similarity(0, word) };
@@ -192,7 +192,7 @@ impl RankingFeatureExtractor<'_> {
 }
 
 /// Word of the query with the data that ranking features need.
-struct RankingFeatureWord<'m> {
+struct RankingQueryWord<'m> {
     word: String,
     row: Option<WordVector<'m>>,
     concept: Option<usize>,
@@ -205,7 +205,7 @@ struct NameMatchFeatures {
     covered: f32,
     /// Share of the words in a definition's name that are in the query.
     share: f32,
-    similar: SimilarityFeatures,
+    similar: WordSimilarityFeatures,
     /// Match of the first word of the name with that of the query: equality and similarity.
     first_word: (f32, f32),
     parts: f32,
@@ -219,7 +219,7 @@ impl NameMatchFeatures {
 
 /// Features that compare the words of a candidate and the query by their similarity.
 #[derive(Clone, Copy, Default)]
-struct SimilarityFeatures {
+struct WordSimilarityFeatures {
     covered: f32,
     share: f32,
 }

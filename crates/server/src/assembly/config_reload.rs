@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::ActivityGuard;
+use toolgate_contract::KeepActiveGuard;
 use toolgate_host::RejectedTool;
 use toolgate_world::folder_signal::FolderChangeSignal;
 use toolgate_world::root::EntryFingerprint;
 
-use crate::assembly::live_settings::{LiveSettings, ReferencedSettingsPaths, SettingsChange};
+use crate::assembly::live_settings::{ReferencedSettingsPaths, ReloadableSettings, SettingsChange};
 use crate::assembly::server_prep::create_folder;
 use crate::config::{LoadedConfig, trust};
 use crate::identity::Authenticator;
@@ -32,7 +32,7 @@ const FILES_MAX: usize = 10_000;
 /// Watches the configuration file and the files that it names, and reloads the settings when they
 /// change.
 pub(crate) struct ConfigWatcher<L> {
-    pub(crate) settings: Arc<LiveSettings>,
+    pub(crate) settings: Arc<ReloadableSettings>,
     pub(crate) identity: Option<Arc<Authenticator>>,
     /// Path of the configuration file, which need not exist.
     pub(crate) file: PathBuf,
@@ -52,7 +52,7 @@ struct SettingsFileWatch {
 
 impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatcher<L> {
     /// Watches the settings files until the returned guard is dropped.
-    pub(crate) fn start(self) -> ActivityGuard {
+    pub(crate) fn start(self) -> KeepActiveGuard {
         if let Some(marks) = trust::marks_folder() {
             create_folder(&marks);
         }
@@ -63,10 +63,10 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
                 tracing::warn!(
                     "changes to {file} need a restart, because the file cannot be watched: {err}"
                 );
-                return ActivityGuard::none();
+                return KeepActiveGuard::none();
             }
         };
-        ActivityGuard::new(AbortOnDropHandle::new(tokio::spawn(Arc::new(self).run(watch))))
+        KeepActiveGuard::new(AbortOnDropHandle::new(tokio::spawn(Arc::new(self).run(watch))))
     }
 
     /// Watches the folders of the settings files. If `known` stamps are given, a file without one

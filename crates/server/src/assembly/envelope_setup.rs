@@ -15,7 +15,7 @@ use toolgate_contract::{ToolErrorKind, exact_json, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
     EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, MessageSchema, SchemaFile, SchemaFiles,
-    SchemaRegistry, ToolSchemaSide,
+    SchemaRegistry, ToolSchemaDirection,
 };
 use toolgate_world::Root;
 
@@ -104,7 +104,7 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
     for folder in &config.envelope.schemas {
         let files = list_folder(&root, folder).unwrap_or_default();
         let mut room = FOLDER_BYTES_MAX;
-        let read = |(_, path): (SchemaFileTarget, String)| {
+        let read = |(_, path): (SchemaFileKind, String)| {
             let (_, text) = read_schema(&root, &path, &mut room).ok()?;
             Some((root.path().join(path), text))
         };
@@ -115,7 +115,7 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
 
 /// Returns the schema files in the workspace folder `folder`, in order of their names. A missing
 /// folder contains none.
-fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileTarget, String)>> {
+fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileKind, String)>> {
     let at = || format!("the schemas in {folder}");
     let dir = match root.open_dir(folder) {
         Ok(dir) => dir,
@@ -130,7 +130,7 @@ fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileTarge
     }
     names.sort();
     let files = names.into_iter().filter_map(|name| {
-        let target = name.strip_suffix(".schema.json").and_then(SchemaFileTarget::from_stem)?;
+        let target = name.strip_suffix(".schema.json").and_then(SchemaFileKind::from_stem)?;
         Some((target, format!("{}/{name}", folder.trim_end_matches('/'))))
     });
     Ok(files.collect())
@@ -173,20 +173,22 @@ fn read_folder(
 
 /// Kind of data that a schema file describes: one tool's input or output, a shared kind such as
 /// tool IO, or an envelope. The name of the file decides the kind.
-enum SchemaFileTarget {
-    Tool(String, ToolSchemaSide),
+enum SchemaFileKind {
+    Tool(String, ToolSchemaDirection),
     Shared(MessageSchema),
     /// An envelope: the one of requests or the one of answers. Both schemas have the same file
     /// name, so their content decides.
     Envelope,
 }
 
-impl SchemaFileTarget {
+impl SchemaFileKind {
     fn from_stem(stem: &str) -> Option<Self> {
-        let side = [ToolSchemaSide::Input, ToolSchemaSide::Output].into_iter().find_map(|side| {
-            let tool = stem.strip_suffix(side.word())?.strip_suffix('.')?;
-            Some((tool, side))
-        });
+        let side = [ToolSchemaDirection::Input, ToolSchemaDirection::Output].into_iter().find_map(
+            |side| {
+                let tool = stem.strip_suffix(side.word())?.strip_suffix('.')?;
+                Some((tool, side))
+            },
+        );
         match (stem, side) {
             // Older tool names are accepted, in both spellings.
             (_, Some((tool, side))) => {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use toolgate_world::sandbox::{SandboxProfile, SandboxRequirement, namespace_obstacle};
+use toolgate_world::sandbox::{IncompleteSandboxPolicy, SandboxProfile, namespace_obstacle};
 
 use crate::assembly::server_prep::create_folder;
 use crate::config::{Config, cache_folder, state_folder};
@@ -19,11 +19,11 @@ pub fn report(config: &Config, unconfined: Option<String>) {
         && let Some(reason) = namespace_obstacle()
     {
         differences.push(match config.sandbox.require {
-            SandboxRequirement::Best => format!(
+            IncompleteSandboxPolicy::Best => format!(
                 "{reason}, so programs can see all files, processes and networks that this user \
                  can see (`toolgate doctor` lists the remaining layers of the sandbox)"
             ),
-            SandboxRequirement::Strict => {
+            IncompleteSandboxPolicy::Strict => {
                 format!("{reason}, so sandbox.require = \"strict\" refuses programs")
             }
         });

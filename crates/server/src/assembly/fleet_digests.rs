@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::config::{Config, key_file};
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 use crate::upstreams::pins::LOCK_FILE_NAME;
 
 /// Settings sections that may differ between the servers of a fleet, because they concern one
@@ -48,7 +48,8 @@ fn take_sections(sections: &mut toml::Table, names: &[&str]) -> toml::Table {
 }
 
 fn file_text(path: &Path) -> String {
-    owned_files::read_text(path, FileLinkPolicy::Followed, FILE_BYTES_MAX).unwrap_or_default()
+    owned_files::read_text(path, OwnedFileSymlinkPolicy::Followed, FILE_BYTES_MAX)
+        .unwrap_or_default()
 }
 
 fn digest(sections: &toml::Table, file: &str) -> String {

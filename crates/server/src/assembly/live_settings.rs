@@ -12,7 +12,7 @@ use toolgate_world::ProcessRunner;
 use crate::assembly::declared_tools::check_command_hosts;
 use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::job_limits;
-use crate::assembly::wiring::{WorkspaceOffer, WorkspaceServices, build_gate};
+use crate::assembly::wiring::{WorkspaceFeatures, WorkspaceServices, build_gate};
 use crate::assembly::{audit_setup, pins, protected_paths};
 use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, LoadedConfig, environment};
@@ -26,7 +26,7 @@ use crate::upstreams::{self, UpstreamCatalog};
 pub(crate) type SettingsLoader = Arc<dyn Fn() -> anyhow::Result<LoadedConfig> + Send + Sync>;
 
 /// Settings in force, and the parts of the server that depend on them, such as the gate.
-pub(crate) struct LiveSettings {
+pub(crate) struct ReloadableSettings {
     pub(crate) root: PathBuf,
     pub(crate) host: Arc<Host>,
     pub(crate) processes: ProcessRunner,
@@ -51,7 +51,7 @@ pub(crate) struct SettingsChange {
     pub(crate) rejected: Vec<RejectedTool>,
 }
 
-impl LiveSettings {
+impl ReloadableSettings {
     /// Returns the files and folders whose content is part of the settings in force, such as files
     /// of secrets.
     pub(crate) fn sources(&self) -> ReferencedSettingsPaths {
@@ -172,7 +172,7 @@ impl LiveSettings {
         declared: Vec<commands::DeclaredCommand>,
     ) -> anyhow::Result<(WorkspaceServices, Gate)> {
         let parts = parts.with_settings(next)?;
-        let WorkspaceOffer { tools, library, .. } = parts.tools(next, files, declared)?;
+        let WorkspaceFeatures { tools, library, .. } = parts.tools(next, files, declared)?;
         let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
         let (audit, vectors) = (self.host.audit(), parts.tool_vectors.clone());
         let gate = build_gate(catalog, library, next, Some(&self.root), audit, vectors)?;

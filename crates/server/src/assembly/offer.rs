@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use toolgate_contract::{
     AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, SkillSource, Tool,
-    ToolResultForm, erase_prompt, erase_tool,
+    ToolResultFormat, erase_prompt, erase_tool,
 };
 use toolgate_dialects::{AgentInstructions, Dialect, ServerInfo};
 use toolgate_host::{
@@ -64,7 +64,7 @@ impl ServerBuilder {
             zyra_body_bytes_max: None,
             requires_auth: false,
             tls: false,
-            results: ToolResultForm::Both,
+            results: ToolResultFormat::Both,
         };
         let tools = Vec::new();
         let prompts = Vec::new();
@@ -91,7 +91,7 @@ impl ServerBuilder {
 
     /// Sets the form in which MCP clients get the results of the tools. The default is both text
     /// and structured values.
-    pub fn results(mut self, results: ToolResultForm) -> Self {
+    pub fn results(mut self, results: ToolResultFormat) -> Self {
         self.info.results = results;
         self
     }

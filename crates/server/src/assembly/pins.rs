@@ -13,7 +13,7 @@ use toolgate_upstream::{UpstreamListing, Upstreams};
 
 use crate::assembly::probe::{self, UpstreamProbeResult};
 use crate::config::Config;
-use crate::console::{ChangedUpstream, changes_digest};
+use crate::console::{UpstreamWithPinChanges, changes_digest};
 use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 
 /// Comparison between the approved tools of a workspace's upstreams and their current tools.
@@ -163,7 +163,7 @@ pub(crate) async fn review(
 pub(crate) fn changed_upstreams(
     root: &Path,
     upstreams: &Upstreams,
-) -> anyhow::Result<Vec<ChangedUpstream>> {
+) -> anyhow::Result<Vec<UpstreamWithPinChanges>> {
     // Most workspaces have no pins, and a copy of all listings is large.
     if !root.join(LOCK_FILE_NAME).exists() {
         return Ok(Vec::new());
@@ -179,7 +179,7 @@ pub(crate) fn changed_upstreams(
         let tool_count = comparison.current.get(name).map_or(0, |now| now.tools.len());
         let summary = summarize_changes(name, tool_count, &changes);
         let digest = changes_digest(&render_changes(name, &changes));
-        ChangedUpstream { name: name.to_owned(), summary, digest }
+        UpstreamWithPinChanges { name: name.to_owned(), summary, digest }
     };
     Ok(changed.map(describe).collect())
 }

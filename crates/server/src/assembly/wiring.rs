@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
-use toolgate_contract::{ActivityGuard, AnyTool, Caller, Effects, ToolId, ToolResultForm};
+use toolgate_contract::{AnyTool, Caller, Effects, KeepActiveGuard, ToolId, ToolResultFormat};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
     AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobStoreKind,
-    JobsToolHandle, OutputSchemaCheck, OutputSchemaCheckRules, PatternCheckTools, PolicyRule,
+    JobsToolHandle, KnownToolSet, OutputSchemaCheck, OutputSchemaCheckRules, PolicyRule,
     TokenScope, ToolPolicy, ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools,
     tool_search_tools,
 };
@@ -30,17 +30,18 @@ use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::{
     QUEUED_JOBS_MAX, call_limits, caller_share, job_limits, job_settings_in,
 };
-use crate::assembly::live_settings::{LiveSettings, SettingsLoader};
+use crate::assembly::live_settings::{ReloadableSettings, SettingsLoader};
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::PreparedWorkspace;
 use crate::assembly::tool_search::{searches_tools, tool_search_settings, tool_vectors};
 use crate::assembly::{tool_sets, transport_limits};
 use crate::config::{
-    self, Config, ConsoleMode, EffectLimit, LoadedConfig, ResourceKind, cache_folder, state_folder,
+    self, Config, ConsoleMode, LoadedConfig, ResourceKind, ToolEffectLimit, cache_folder,
+    state_folder,
 };
 use crate::console;
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 use crate::serve::exchange::{SESSION_KEY_BYTES, SessionIdSealer};
 use crate::serve::listeners::ListenerSecurity;
 use crate::telemetry::{self, TelemetrySinks};
@@ -59,10 +60,10 @@ pub struct ServedWorkspace {
     zyra_body_bytes_max: Option<usize>,
     requires_credential: bool,
     tls: bool,
-    results: ToolResultForm,
+    results: ToolResultFormat,
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
-    settings: Arc<LiveSettings>,
+    settings: Arc<ReloadableSettings>,
     /// Built-in tools that declared commands replaced when the workspace was opened.
     replaced: Vec<ToolId>,
 }
@@ -103,11 +104,12 @@ impl ServedWorkspace {
         let handle = JobsToolHandle::default();
         let handle_of_jobs = jobs.is_some().then_some(&handle);
         let parts = WorkspaceServices::open(workspace, &processes, config, &files, handle_of_jobs)?;
-        let WorkspaceOffer { tools, mut library, replaced } =
+        let WorkspaceFeatures { tools, mut library, replaced } =
             parts.tools(config, &files, declared)?;
         let opened = upstreams::open_upstreams(&parts.root, &processes, config, &library.changes)?;
         let upstreams = opened.upstreams.clone();
-        library.dynamic_sources = Some(Arc::new(upstreams::UpstreamSources(upstreams.clone())));
+        library.dynamic_sources =
+            Some(Arc::new(upstreams::UpstreamContentSources(upstreams.clone())));
         let schemas = envelope_setup::load_schemas(&root, config)?;
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
         let telemetry = TelemetrySinks::from_config(&config.telemetry, Some(&upstreams))?;
@@ -122,7 +124,7 @@ impl ServedWorkspace {
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let host = Arc::new(host.with_tool_search_tools(&parts.tool_search));
         let catalog = upstreams::offer_tools(opened, &host);
-        let settings = Arc::new(LiveSettings {
+        let settings = Arc::new(ReloadableSettings {
             root,
             host: host.clone(),
             processes: processes.clone(),
@@ -218,7 +220,7 @@ impl ServedWorkspace {
         file: PathBuf,
         load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static,
         security: Option<&ListenerSecurity>,
-    ) -> ActivityGuard {
+    ) -> KeepActiveGuard {
         let settings = self.settings.clone();
         let identity = security.map(|security| security.identity.clone());
         let load: SettingsLoader = Arc::new(load);
@@ -298,7 +300,7 @@ pub(crate) fn build_gate(
     let results = config.upstream.values().next().map(|_| "results".to_owned());
     let searching = searches_tools(config).then(|| "tools".to_owned());
     let later = config.upstream.keys().cloned().chain(prefixes).chain(results).chain(searching);
-    let known = PatternCheckTools { tools, later_toolsets: later.collect() };
+    let known = KnownToolSet { tools, later_toolsets: later.collect() };
     // A server without tools may still have resources or prompts, so its rules are not checked.
     let known = has_tools.then_some(known);
     if let Some(known) = &known {
@@ -346,7 +348,7 @@ fn token_scopes(scopes: &[config::oauth::OAuthScopeEntry]) -> Vec<TokenScope> {
 }
 
 /// Tools, resources, prompts and skills of a workspace, without those of upstreams.
-pub(crate) struct WorkspaceOffer {
+pub(crate) struct WorkspaceFeatures {
     pub(crate) tools: Vec<Arc<dyn AnyTool>>,
     pub(crate) library: ContentLibrary,
     /// Ids of the built-in tools that declared commands replace.
@@ -357,7 +359,7 @@ pub(crate) struct WorkspaceOffer {
 /// settings replace only the services that depend on them.
 pub(crate) struct WorkspaceServices {
     root: Root,
-    programs: exec::WorkspacePrograms,
+    programs: exec::WorkspaceProgramRunner,
     search: Arc<search::SearchService>,
     assets: Option<Arc<assets::AssetSnapshot>>,
     /// Handle of the job tools, unless jobs are off.
@@ -377,7 +379,7 @@ impl WorkspaceServices {
         files: &files::FileSettings,
         jobs: Option<&JobsToolHandle>,
     ) -> anyhow::Result<Self> {
-        let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
+        let programs = exec::WorkspaceProgramRunner::new(&root, processes, &config.exec);
         let folders = search_folders(root.path(), &config.search.cache);
         let fetch = HttpFetcher::default();
         let search = search::SearchService::new(&root, &config.search, files, folders, &fetch)
@@ -421,7 +423,7 @@ impl WorkspaceServices {
         config: &Config,
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
-    ) -> anyhow::Result<WorkspaceOffer> {
+    ) -> anyhow::Result<WorkspaceFeatures> {
         let Self { root, programs, search, assets, jobs, tool_search, tool_vectors: _ } = self;
         let mut tools = files::tools(root, files);
         tools.extend(programs.tools());
@@ -453,7 +455,7 @@ impl WorkspaceServices {
         if searches_tools(config) {
             tools.extend(tool_search_tools(tool_search));
         }
-        Ok(WorkspaceOffer { tools, library, replaced })
+        Ok(WorkspaceFeatures { tools, library, replaced })
     }
 }
 
@@ -563,7 +565,7 @@ pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<Ses
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {
         Some(path) => {
-            let read = owned_files::read_owned(Path::new(path), FileLinkPolicy::Followed);
+            let read = owned_files::read_owned(Path::new(path), OwnedFileSymlinkPolicy::Followed);
             let (bytes, _) = read.context("in server.session_key")?;
             if bytes.len() < SESSION_KEY_BYTES {
                 bail!(
@@ -586,11 +588,11 @@ pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<Ses
     Ok(SessionIdSealer::new(&key))
 }
 
-fn convert_effects(effects: EffectLimit) -> Effects {
+fn convert_effects(effects: ToolEffectLimit) -> Effects {
     match effects {
-        EffectLimit::Reads => Effects::Reads,
-        EffectLimit::Adds => Effects::Adds,
-        EffectLimit::Changes => Effects::Changes,
-        EffectLimit::Runs => Effects::Runs,
+        ToolEffectLimit::Reads => Effects::Reads,
+        ToolEffectLimit::Adds => Effects::Adds,
+        ToolEffectLimit::Changes => Effects::Changes,
+        ToolEffectLimit::Runs => Effects::Runs,
     }
 }

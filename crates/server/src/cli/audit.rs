@@ -11,7 +11,9 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use jiff::Timestamp;
 use toolgate::assembly::audit_setup;
-use toolgate_host::{AuditFileSettings, AuditKey, AuditRecordFilter, IntactAuditLog, verify_audit};
+use toolgate_host::{
+    AuditFileSettings, AuditKey, AuditRecordFilter, VerifiedAuditLog, verify_audit,
+};
 
 use super::{WorkspaceFolderArgs, complain, print};
 use stats::AuditStatsArgs;
@@ -145,7 +147,7 @@ fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
         AuditKey::read(key).with_context(|| format!("cannot read the key {}", key.display()))?;
     let result = verify_audit(path, &key)
         .with_context(|| format!("cannot read the audit log {}", path.display()))?;
-    let IntactAuditLog { first_seq: first, last_seq: last, mac, torn_bytes, unchecked } =
+    let VerifiedAuditLog { first_seq: first, last_seq: last, mac, torn_bytes, unchecked } =
         match result {
             Ok(intact) => intact,
             Err(broken) => {

@@ -21,7 +21,7 @@ pub(super) struct KnownMcpClient {
     /// Value of `type` in the settings entry of a server that the client starts, if it wants one.
     pub(super) program_type: Option<&'static str>,
     /// Form of the settings entry of a server at a URL.
-    pub(super) url_entry: UrlServerEntry,
+    pub(super) url_entry: UrlServerEntryFormat,
     /// Text before and after the name of an environment variable in an HTTP header, such as `${`
     /// and `}`. `None` if the client does not replace variables there.
     pub(super) variable: Option<(&'static str, &'static str)>,
@@ -30,7 +30,7 @@ pub(super) struct KnownMcpClient {
 }
 
 /// Form of the entry of a server at a URL in a client's settings.
-pub(super) enum UrlServerEntry {
+pub(super) enum UrlServerEntryFormat {
     /// An entry with the URL under `key`, and with `headers`.
     Headers {
         /// Key of the URL in the entry.
@@ -97,7 +97,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "mcpServers",
         program_type: Some("stdio"),
-        url_entry: UrlServerEntry::Headers { key: "url", kind: Some("http") },
+        url_entry: UrlServerEntryFormat::Headers { key: "url", kind: Some("http") },
         variable: Some(("${", "}")),
         next_step: "start Claude Code again; it asks you to approve the servers of a project, and \
                     `claude mcp list` shows whether they are connected",
@@ -112,7 +112,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Bridge,
+        url_entry: UrlServerEntryFormat::Bridge,
         variable: None,
         next_step: "quit and start Claude Desktop",
     },
@@ -131,7 +131,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Headers { key: "url", kind: Some("streamableHttp") },
+        url_entry: UrlServerEntryFormat::Headers { key: "url", kind: Some("streamableHttp") },
         variable: None,
         next_step: "open MCP Servers in Cline to see the server",
     },
@@ -142,7 +142,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         files: &[settings(".codex/config.toml"), settings("~/.codex/config.toml")],
         servers_key: "mcp_servers",
         program_type: None,
-        url_entry: UrlServerEntry::Codex,
+        url_entry: UrlServerEntryFormat::Codex,
         variable: Some(("", "")),
         next_step: "start Codex again; it reads the file of a project only after you trust the \
                     project, and `codex mcp list` shows the servers",
@@ -154,7 +154,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         files: &[settings(".cursor/mcp.json"), settings("~/.cursor/mcp.json")],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Headers { key: "url", kind: None },
+        url_entry: UrlServerEntryFormat::Headers { key: "url", kind: None },
         variable: Some(("${env:", "}")),
         next_step: "turn the server on in Cursor Settings, under MCP",
     },
@@ -165,7 +165,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         files: &[settings(".gemini/settings.json"), settings("~/.gemini/settings.json")],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Headers { key: "httpUrl", kind: None },
+        url_entry: UrlServerEntryFormat::Headers { key: "httpUrl", kind: None },
         variable: Some(("${", "}")),
         next_step: "start Gemini CLI again, in a folder that it trusts; `gemini mcp list` shows the \
                     servers",
@@ -184,7 +184,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Bridge,
+        url_entry: UrlServerEntryFormat::Bridge,
         variable: None,
         next_step: "Junie reads the file when it starts. AI Assistant has no file: paste the output \
                     of `--print` into Settings > Tools > AI Assistant > Model Context Protocol (MCP)",
@@ -204,7 +204,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Headers { key: "url", kind: Some("streamable-http") },
+        url_entry: UrlServerEntryFormat::Headers { key: "url", kind: Some("streamable-http") },
         variable: None,
         next_step: "open the MCP servers of Roo Code to see the server",
     },
@@ -219,7 +219,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "servers",
         program_type: Some("stdio"),
-        url_entry: UrlServerEntry::Headers { key: "url", kind: Some("http") },
+        url_entry: UrlServerEntryFormat::Headers { key: "url", kind: Some("http") },
         variable: None,
         next_step: "open the file in VS Code and select Start above the entry",
     },
@@ -233,7 +233,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         ],
         servers_key: "mcpServers",
         program_type: None,
-        url_entry: UrlServerEntry::Headers { key: "serverUrl", kind: None },
+        url_entry: UrlServerEntryFormat::Headers { key: "serverUrl", kind: None },
         variable: Some(("${env:", "}")),
         next_step: "refresh the MCP servers in Windsurf",
     },
@@ -244,7 +244,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
         files: &[settings(".zed/settings.json"), settings("~/.config/zed/settings.json")],
         servers_key: "context_servers",
         program_type: None,
-        url_entry: UrlServerEntry::Headers { key: "url", kind: None },
+        url_entry: UrlServerEntryFormat::Headers { key: "url", kind: None },
         variable: None,
         next_step: "open the settings of the Agent Panel in Zed to see the server",
     },

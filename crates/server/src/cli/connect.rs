@@ -23,7 +23,7 @@ use super::clients::{ClientSettingsScope, KnownMcpClient};
 use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
 use earlier_entry::keep_user_additions;
-use entry::{ServerCallerKey, ServerToConnect};
+use entry::{RunningServerApiKey, ServerToConnect};
 use place::{ServerEntryLocation, SettingsFormat};
 use record::{SettingsChangeRecord, SettingsUndoResult};
 use settings_file::SettingsFile;
@@ -202,7 +202,9 @@ impl ClientSettings {
         };
         let mut notes: Vec<String> = kept.into_iter().collect();
         let key = match target {
-            ServerToConnect::Running { key: Some(ServerCallerKey::Literal(key)), .. } => Some(key),
+            ServerToConnect::Running { key: Some(RunningServerApiKey::Literal(key)), .. } => {
+                Some(key)
+            }
             ServerToConnect::Running { .. } => None,
             ServerToConnect::Program { .. } => {
                 notes.extend(self.subfolder_note());
@@ -305,9 +307,9 @@ impl ClientSettings {
             self.file.path.display()
         );
         let key = match (&args.key, &args.key_env) {
-            (Some(key), _) if key == "-" => Some(ServerCallerKey::Literal(read_key()?)),
-            (Some(key), _) => Some(ServerCallerKey::Literal(key.clone())),
-            (None, Some(name)) => Some(ServerCallerKey::Variable(name.clone())),
+            (Some(key), _) if key == "-" => Some(RunningServerApiKey::Literal(read_key()?)),
+            (Some(key), _) => Some(RunningServerApiKey::Literal(key.clone())),
+            (None, Some(name)) => Some(RunningServerApiKey::Variable(name.clone())),
             (None, None) => None,
         };
         Ok(ServerToConnect::Running { url: url.clone(), key })

@@ -19,8 +19,8 @@ use toolgate_toolsets::grammars;
 use toolgate_upstream::pins::one_line;
 use toolgate_upstream::{UpstreamListing, UpstreamSettings};
 use toolgate_world::sandbox::{
-    ProgramConfinement, SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile,
-    SandboxRequirement, ServerPathAccess, confine_server,
+    IncompleteSandboxPolicy, ProgramConfinement, SandboxCoverage, SandboxLayer, SandboxPaths,
+    SandboxProfile, ServerPathAccess, confine_server,
 };
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
@@ -460,7 +460,7 @@ fn render_report(
     coverage: &SandboxCoverage,
     profiles: &[SandboxCoverage],
     configured: SandboxProfile,
-    require: SandboxRequirement,
+    require: IncompleteSandboxPolicy,
     server: &Result<(), String>,
     is_root: bool,
 ) -> String {
@@ -489,11 +489,11 @@ fn render_report(
     }
     if !coverage.is_complete() {
         text.push_str(match require {
-            SandboxRequirement::Best => {
+            IncompleteSandboxPolicy::Best => {
                 "Programs run without the missing layers, and results name the layers. With \
                  `sandbox.require = \"strict\"`, toolgate refuses to run programs.\n"
             }
-            SandboxRequirement::Strict => {
+            IncompleteSandboxPolicy::Strict => {
                 "Programs are refused (`sandbox.require = \"strict\"`).\n"
             }
         });

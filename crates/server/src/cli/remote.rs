@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use toolgate::config;
 use toolgate_contract::{
-    ResultText, ToolId, ToolOutput, ToolResultForm, ToolRunStatus, exact_json, fold_name,
+    ResultText, ToolId, ToolOutput, ToolResultFormat, ToolRunStatus, exact_json, fold_name,
 };
 use toolgate_dialects::mcp::{META_RESULTS, McpRevision, SessionModel};
 use toolgate_net::{HttpRequestFailure, HttpUrl, HttpUrlError, SseParser};
@@ -258,7 +258,7 @@ fn http_request(
             "version": env!("CARGO_PKG_VERSION"),
         },
         "io.modelcontextprotocol/clientCapabilities": {},
-        META_RESULTS: ToolResultForm::Both,
+        META_RESULTS: ToolResultFormat::Both,
     });
     if with_progress {
         meta["progressToken"] = json!(PROGRESS_TOKEN);

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolgate::assembly::environment;
 use toolgate::assembly::server_prep::PreparedWorkspace;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{CallLogLines, Config, ListenAddressEntry};
+use toolgate::config::{CallLogLineFormat, Config, ListenAddressEntry};
 use toolgate::telemetry::call_lines::print_calls;
 use toolgate::{
     HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
@@ -45,7 +45,7 @@ pub(super) struct ServeArgs {
     /// Print one line for each call on standard error, the audit record of each call as JSON, or
     /// nothing. Overrides `log.calls`
     #[arg(long, value_enum, value_name = "LINES")]
-    log: Option<CallLogLinesArg>,
+    log: Option<CallLogLineFormatArg>,
     /// Accept jobs but run none: other servers of the fleet run them
     #[arg(long)]
     no_jobs: bool,
@@ -130,18 +130,18 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
 /// Form of the lines about calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(super) enum CallLogLinesArg {
+pub(super) enum CallLogLineFormatArg {
     Calls,
     Quiet,
     Json,
 }
 
-impl From<CallLogLinesArg> for CallLogLines {
-    fn from(lines: CallLogLinesArg) -> Self {
+impl From<CallLogLineFormatArg> for CallLogLineFormat {
+    fn from(lines: CallLogLineFormatArg) -> Self {
         match lines {
-            CallLogLinesArg::Calls => Self::Calls,
-            CallLogLinesArg::Quiet => Self::Quiet,
-            CallLogLinesArg::Json => Self::Json,
+            CallLogLineFormatArg::Calls => Self::Calls,
+            CallLogLineFormatArg::Quiet => Self::Quiet,
+            CallLogLineFormatArg::Json => Self::Json,
         }
     }
 }

@@ -14,7 +14,7 @@ use toolgate::serve::shutdown;
 use toolgate::telemetry::call_lines::print_calls;
 use toolgate_host::FleetServerKind;
 
-use super::serve::CallLogLinesArg;
+use super::serve::CallLogLineFormatArg;
 use super::{WorkspaceFolderArgs, run_to_end};
 
 /// Time for stopped jobs and their programs to end, after the time for which jobs may continue.
@@ -37,7 +37,7 @@ pub(super) struct WorkArgs {
     /// Print one line for each call on standard error, the audit record of each call as JSON, or
     /// nothing. Overrides `log.calls`
     #[arg(long, value_enum, value_name = "LINES")]
-    log: Option<CallLogLinesArg>,
+    log: Option<CallLogLineFormatArg>,
     #[command(flatten)]
     folder: WorkspaceFolderArgs,
 }

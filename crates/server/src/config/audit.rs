@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_host::RecordedArguments;
+use toolgate_host::AuditArgumentDetail;
 
 /// Audit log: one record for each call.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub enum ArgumentRecording {
     Redacted,
 }
 
-impl From<ArgumentRecording> for RecordedArguments {
+impl From<ArgumentRecording> for AuditArgumentDetail {
     fn from(arguments: ArgumentRecording) -> Self {
         match arguments {
             ArgumentRecording::None => Self::None,

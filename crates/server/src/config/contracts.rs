@@ -13,7 +13,7 @@ use super::setting::SettingSpec;
 use super::{ApiKey, Config};
 
 /// The value that an environment variable of a contract sets.
-enum ContractVariableTarget {
+enum ContractEnvVarTarget {
     /// Setting `section.name`, parsed like the setting's own environment variable.
     Setting(&'static str),
     /// Function that applies a value which is not a single setting.
@@ -23,10 +23,10 @@ enum ContractVariableTarget {
     ApplyToZyra(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
-use ContractVariableTarget::{Apply, ApplyToZyra, Setting as The};
+use ContractEnvVarTarget::{Apply, ApplyToZyra, Setting as The};
 
 /// All environment variables of the contracts that toolgate implements.
-const VARIABLES: &[(&str, ContractVariableTarget)] = &[
+const VARIABLES: &[(&str, ContractEnvVarTarget)] = &[
     // Synesthetic
     ("MCP_READY_FILE", Apply(ready_file)),
     ("MCP_ENDPOINT", Apply(endpoint)),
@@ -50,7 +50,7 @@ const VARIABLES: &[(&str, ContractVariableTarget)] = &[
 
 /// Values of the environment variables of other contracts, such as Zyra's, that are not settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ContractEnvironment {
+pub struct ContractEnvVarValues {
     /// File that exists while a stdio client is served (`MCP_READY_FILE`).
     pub ready_file: Option<PathBuf>,
     /// Endpoint to which Synesthetic's client connects (`MCP_ENDPOINT`).
@@ -176,7 +176,7 @@ pub(super) fn apply_others(
 /// Returns the contract variables that are set in the environment.
 fn set_variables<'a>(
     env: &'a [(&str, &str)],
-) -> impl Iterator<Item = (&'static str, &'static ContractVariableTarget, &'a str)> {
+) -> impl Iterator<Item = (&'static str, &'static ContractEnvVarTarget, &'a str)> {
     VARIABLES.iter().filter_map(|(variable, target)| {
         let (_, value) = env.iter().find(|(name, value)| name == variable && !value.is_empty())?;
         Some((*variable, target, *value))

@@ -8,11 +8,12 @@ use rusty_s3::Credentials;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_host::{
-    FleetFilePlace, FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests,
+    FleetLargeFileLocation, FleetServerKind, FleetServerProfile, PostgresStoreSettings,
+    SettingsDigests,
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
-use crate::object_store::{BucketPlace, FileBucket};
+use crate::object_store::{BucketLocation, FileBucket};
 
 /// Beginning of a place for large files that is a bucket.
 const BUCKET_SCHEME: &str = "s3://";
@@ -113,8 +114,8 @@ impl FleetSection {
         }
     }
 
-    /// Reads the database password and the access key of the bucket from the environment. `variable`
-    /// looks up an environment variable.
+    /// Reads the database password and the access key of the bucket from the environment.
+    /// `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let password = variable(&self.password_env);
         self.password = password.map(DatabasePassword::from).unwrap_or_default();
@@ -155,10 +156,10 @@ impl FleetSection {
         files.map(Path::new)
     }
 
-    fn file_place(&self) -> Result<Option<FleetFilePlace>, String> {
+    fn file_place(&self) -> Result<Option<FleetLargeFileLocation>, String> {
         let Some(files) = &self.files else { return Ok(None) };
         if let Some(folder) = self.files_folder() {
-            return Ok(Some(FleetFilePlace::Folder(folder.to_owned())));
+            return Ok(Some(FleetLargeFileLocation::Folder(folder.to_owned())));
         }
         let place = self.bucket_place(files)?;
         let Some(key) = self.files_key.clone() else {
@@ -168,11 +169,12 @@ impl FleetSection {
             ));
         };
         let bucket = FileBucket::new(place, key);
-        Ok(Some(FleetFilePlace::Store(Arc::new(bucket))))
+        Ok(Some(FleetLargeFileLocation::Store(Arc::new(bucket))))
     }
 
-    fn bucket_place(&self, files: &str) -> Result<BucketPlace, String> {
-        let place = BucketPlace::parse(files, self.files_endpoint.as_deref(), &self.files_region);
+    fn bucket_place(&self, files: &str) -> Result<BucketLocation, String> {
+        let place =
+            BucketLocation::parse(files, self.files_endpoint.as_deref(), &self.files_region);
         place.map_err(|why| format!("fleet.files {why}"))
     }
 
@@ -237,7 +239,7 @@ mod tests {
         let store = settings.job_store(Path::new("/srv/app")).unwrap().unwrap();
         let shown = format!("{settings:?} {store:?} {}", toml::to_string(&settings).unwrap());
         assert!(!shown.contains("very"), "{shown}");
-        assert!(matches!(store.files, Some(FleetFilePlace::Store(_))), "{shown}");
+        assert!(matches!(store.files, Some(FleetLargeFileLocation::Store(_))), "{shown}");
     }
 
     #[test]

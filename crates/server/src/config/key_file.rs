@@ -16,7 +16,7 @@ use toolgate_world::root::EntryFingerprint;
 
 use super::keys::check_all;
 use super::{ApiKey, ServerSection, state_folder};
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 
 /// Comment that toolgate writes at the top of the key file.
 const HEADING: &str = "\
@@ -61,7 +61,7 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, EntryFingerprint)>> {
-    let (text, stamp) = match owned_files::read_owned(path, FileLinkPolicy::Refused) {
+    let (text, stamp) = match owned_files::read_owned(path, OwnedFileSymlinkPolicy::Refused) {
         Ok(read) => read,
         Err(err) if is_missing(&err) => return Ok(None),
         Err(err) => return Err(err.context("cannot read the keys of server.keys_file")),

@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_net::HttpUrl;
 use toolgate_toolsets::{check_folder, commands, files};
 
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 
 use super::setting::{
     ENV_PREFIX, SettingSpec, describe_parse_error, describe_shape_error, settings,
@@ -64,7 +64,11 @@ pub fn load(
         None => Some(root.join(SETTINGS_FILE_NAME)).filter(|path| path.symlink_metadata().is_ok()),
     };
     // A workspace may come from anybody, so its file must not be a link to a trusted file.
-    let links = if explicit.is_some() { FileLinkPolicy::Followed } else { FileLinkPolicy::Refused };
+    let links = if explicit.is_some() {
+        OwnedFileSymlinkPolicy::Followed
+    } else {
+        OwnedFileSymlinkPolicy::Refused
+    };
     let text = match &file {
         Some(path) => owned_files::read_text(path, links, FILE_BYTES_MAX)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_net::HttpUrl;
 
 use super::keys::is_word;
-use super::{Config, EffectLimit};
+use super::{Config, ToolEffectLimit};
 
 /// OAuth issuer whose tokens are accepted from callers over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,15 +43,15 @@ pub struct OAuthScopeEntry {
     pub tools: Vec<String>,
     /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.
     #[serde(default = "runs")]
-    pub effects: EffectLimit,
+    pub effects: ToolEffectLimit,
 }
 
 fn all_tools() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-fn runs() -> EffectLimit {
-    EffectLimit::Runs
+fn runs() -> ToolEffectLimit {
+    ToolEffectLimit::Runs
 }
 
 impl OAuthIssuerEntry {

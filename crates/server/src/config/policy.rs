@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_contract::Effects;
 use toolgate_host::{PolicyEffect, PolicyRule};
 
-use super::EffectLimit;
+use super::ToolEffectLimit;
 
 /// Rules that allow, deny or confirm calls by caller, tool and input. They cannot loosen
 /// `tools.deny` or `tools.confirm`. See docs/guide/policy.md.
@@ -47,7 +47,7 @@ pub struct PolicyRuleEntry {
     pub tools: Vec<String>,
     /// Effects: `reads`, `adds`, `changes`, `runs`. The tool must have one of these effects.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
-    pub effects: Vec<EffectLimit>,
+    pub effects: Vec<ToolEffectLimit>,
     /// CEL expression that must be true, such as `under(input.path, "infra")`. The expression can
     /// use `caller`, `tool` and `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,10 +93,10 @@ impl From<&PolicyRuleEntry> for PolicyRule {
         let PolicyRuleEntry { name, effect, callers, roles, tools, effects, when, message } =
             rule.clone();
         let effects = effects.into_iter().map(|effects| match effects {
-            EffectLimit::Reads => Effects::Reads,
-            EffectLimit::Adds => Effects::Adds,
-            EffectLimit::Changes => Effects::Changes,
-            EffectLimit::Runs => Effects::Runs,
+            ToolEffectLimit::Reads => Effects::Reads,
+            ToolEffectLimit::Adds => Effects::Adds,
+            ToolEffectLimit::Changes => Effects::Changes,
+            ToolEffectLimit::Runs => Effects::Runs,
         });
         let effects = effects.collect();
         Self { name, effect: effect.into(), callers, roles, tools, effects, when, message }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{strip_byte_order_mark, variable_names};
-use toolgate_upstream::{UpstreamSettings, UpstreamTables};
+use toolgate_upstream::{UpstreamSettings, UpstreamSettingsByName};
 use toolgate_world::sandbox::SandboxSettings;
 
 /// Shortest value of a configured secret, in bytes. Shorter values could occur in ordinary text.
@@ -136,7 +136,7 @@ const SECRET_BYTES_MIN: usize = 8;
 /// Returns the values of the environment `variables` that the upstreams in `tables` get as
 /// credentials.
 pub(crate) fn upstream_secrets(
-    tables: &UpstreamTables,
+    tables: &UpstreamSettingsByName,
     variables: &[(OsString, OsString)],
 ) -> Vec<String> {
     let texts = tables.values().flat_map(UpstreamSettings::private_values);

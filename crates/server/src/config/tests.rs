@@ -37,8 +37,8 @@ fn the_environment_overrides_the_file_and_the_file_the_default() {
 fn the_form_of_results_has_a_short_variable() {
     let short = ("TOOLGATE_RESULTS", "both");
     for (env, expected) in [
-        (vec![short], ToolResultForm::Both),
-        (vec![short, ("TOOLGATE_SERVER_RESULTS", "structured")], ToolResultForm::Structured),
+        (vec![short], ToolResultFormat::Both),
+        (vec![short, ("TOOLGATE_SERVER_RESULTS", "structured")], ToolResultFormat::Structured),
     ] {
         let LoadedConfig { config, warnings, .. } = from("", &env).expect("valid");
         assert_eq!((config.server.results, warnings.len()), (expected, 0), "{warnings:?}");

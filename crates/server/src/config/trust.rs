@@ -19,7 +19,7 @@ use toolgate_toolsets::files;
 
 use super::load::FILE_BYTES_MAX;
 use super::state_folder;
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 
 /// Settings that can only restrict tools, and so apply even if the user does not trust the settings
 /// file. Only the owner may decide all other settings. `files.protected` needs no trust if no entry
@@ -141,7 +141,7 @@ fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
 /// # Errors
 /// The file is not a regular file, is too large, or is not UTF-8.
 pub fn read_settings_text(file: &Path) -> anyhow::Result<String> {
-    owned_files::read_text(file, FileLinkPolicy::Refused, FILE_BYTES_MAX)
+    owned_files::read_text(file, OwnedFileSymlinkPolicy::Refused, FILE_BYTES_MAX)
 }
 
 /// Returns true if the user has trusted `file` with exactly the content `text`.

@@ -15,7 +15,7 @@ use super::console_sessions::ConsoleSession;
 use super::forms::FormFields;
 use super::pages::{self, decode};
 use super::{WebConsole, layout, problem};
-use crate::sessions::waiting_questions::AskingCallDescription;
+use crate::sessions::waiting_questions::InteractiveCallDescription;
 
 /// Name of the console in audit records.
 const DIALECT: &str = "console";
@@ -190,7 +190,7 @@ async fn answer_call(
         Some("refuse") => ("refuse", ElicitationAnswer::Declined),
         _ => return problem(400, "Choose to allow or to refuse the call."),
     };
-    let AskingCallDescription { caller, subject } = &waiting.call;
+    let InteractiveCallDescription { caller, subject } = &waiting.call;
     let input = json!({ "id": subject, "caller": &**caller, "choice": word });
     let number = waiting.number;
     let questions = console.questions.clone();

@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use toolgate_contract::{Caller, FrameMetadata};
 
 use crate::config::ApiKeyDigest;
-use crate::sessions::waiting_questions::{AskingCallDescription, WaitingQuestion};
+use crate::sessions::waiting_questions::{InteractiveCallDescription, WaitingQuestion};
 use crate::sync::lock_mutex;
 
 /// Name of the cookie of console sessions.
@@ -74,7 +74,7 @@ impl ConsoleSession {
     }
 
     /// Returns true if `call` was made with the key or token that opened this console session.
-    pub(crate) fn has_made(&self, call: &AskingCallDescription) -> bool {
+    pub(crate) fn has_made(&self, call: &InteractiveCallDescription) -> bool {
         self.credential.is_some() && self.caller.name == call.caller
     }
 
@@ -201,7 +201,7 @@ mod tests {
     fn a_key_cannot_confirm_the_calls_that_were_made_with_it() {
         let waiting = |caller: &str, schema| WaitingQuestion {
             number: 0,
-            call: AskingCallDescription {
+            call: InteractiveCallDescription {
                 caller: caller.into(),
                 subject: "files.write".to_owned(),
             },

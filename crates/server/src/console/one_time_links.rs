@@ -13,7 +13,7 @@ use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 
 use crate::config::state_folder;
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 use crate::sync::lock_mutex;
 
 /// Validity of a one-time link to the console, in seconds.
@@ -48,7 +48,7 @@ impl LinkSealKey {
         let path = folder.join("console.key");
         create_if_missing(folder, &path)
             .with_context(|| format!("cannot create {}", path.display()))?;
-        let (bytes, _) = owned_files::read_owned(&path, FileLinkPolicy::Refused)
+        let (bytes, _) = owned_files::read_owned(&path, OwnedFileSymlinkPolicy::Refused)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let key = bytes.try_into().ok();
         let key = key.with_context(|| format!("{} is not a key; delete it", path.display()))?;

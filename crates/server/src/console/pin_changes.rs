@@ -13,7 +13,7 @@ const LIFETIME: Duration = Duration::from_secs(5);
 
 /// Upstream whose tools differ from their pins.
 #[derive(Debug)]
-pub(crate) struct ChangedUpstream {
+pub(crate) struct UpstreamWithPinChanges {
     pub(crate) name: String,
     /// Summary of the differences: one line with numbers, and one line for each changed tool.
     pub(crate) summary: String,
@@ -28,10 +28,11 @@ pub(crate) fn changes_digest(text: &str) -> String {
 }
 
 /// Function that compares the known tools of all upstreams with their pins.
-pub(crate) type PinCheckFn = Arc<dyn Fn() -> anyhow::Result<Vec<ChangedUpstream>> + Send + Sync>;
+pub(crate) type PinCheckFn =
+    Arc<dyn Fn() -> anyhow::Result<Vec<UpstreamWithPinChanges>> + Send + Sync>;
 
 /// Result of comparing tools with their pins. The error is for people.
-pub(crate) type PinCheckResult = Result<Vec<ChangedUpstream>, String>;
+pub(crate) type PinCheckResult = Result<Vec<UpstreamWithPinChanges>, String>;
 
 /// Comparison of the tools of upstreams with their pins, reused for a few seconds.
 pub(crate) struct PinComparisonCache {

@@ -10,14 +10,14 @@ use toolgate_upstream::{UpstreamHealth, UpstreamState};
 use super::WebConsole;
 
 /// State of one upstream, and numbers of its calls.
-pub(crate) struct UpstreamCallFigures {
+pub(crate) struct UpstreamCallStatistics {
     pub(crate) name: String,
     pub(crate) state: UpstreamState,
     pub(crate) health: UpstreamHealth,
     pub(crate) calls: CallStatistics,
 }
 
-impl UpstreamCallFigures {
+impl UpstreamCallStatistics {
     /// Returns true if the upstream cannot be reached.
     pub(crate) fn is_down(&self) -> bool {
         self.health.is_failing == Some(true) || self.state == UpstreamState::Failing
@@ -28,7 +28,7 @@ impl UpstreamCallFigures {
 pub(crate) struct UpstreamCallReport {
     /// Figures of each upstream: unavailable upstreams first, otherwise in the order of the
     /// settings.
-    pub(crate) upstreams: Vec<UpstreamCallFigures>,
+    pub(crate) upstreams: Vec<UpstreamCallStatistics>,
     /// Time since which calls are counted. `None` if there is no index of calls.
     pub(crate) counted_from: Option<Timestamp>,
     pub(crate) owners: UpstreamToolPrefixes,
@@ -81,7 +81,7 @@ pub(crate) async fn report(console: &WebConsole) -> UpstreamCallReport {
         .map(|(name, state)| {
             let health = health.remove(&name).unwrap_or_default();
             let calls = sums.remove(&name).unwrap_or_default();
-            UpstreamCallFigures { name, state, health, calls }
+            UpstreamCallStatistics { name, state, health, calls }
         })
         .collect();
     upstreams.sort_by_key(|one| !one.is_down());

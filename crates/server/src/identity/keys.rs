@@ -68,7 +68,7 @@ struct KnownApiKey {
 }
 
 /// Result of looking up an API key.
-pub(super) enum ApiKeyLookup {
+pub(super) enum ApiKeyLookupResult {
     Owner(Caller),
     /// The API key is known, but was revoked or has expired.
     NotValidNow,
@@ -118,11 +118,11 @@ impl ApiKeyRing {
 
     /// Finds the caller of the key with this `digest`. Compares every key in full, in constant
     /// time.
-    pub(super) fn find(&self, digest: &ApiKeyDigest) -> ApiKeyLookup {
+    pub(super) fn find(&self, digest: &ApiKeyDigest) -> ApiKeyLookupResult {
         let known = lock_mutex(&self.known).clone();
         let mut found = match known.revoked.contains(digest) {
-            true => ApiKeyLookup::NotValidNow,
-            false => ApiKeyLookup::Unknown,
+            true => ApiKeyLookupResult::NotValidNow,
+            false => ApiKeyLookupResult::Unknown,
         };
         for key in known.configured.iter().chain(&known.from_file) {
             let pairs = key.digest.iter().zip(digest);
@@ -187,10 +187,10 @@ impl KnownApiKeys {
 }
 
 impl KnownApiKey {
-    fn lookup(&self) -> ApiKeyLookup {
+    fn lookup(&self) -> ApiKeyLookupResult {
         match self.expires.is_none_or(|until| Timestamp::now() < until) {
-            true => ApiKeyLookup::Owner(self.caller.clone()),
-            false => ApiKeyLookup::NotValidNow,
+            true => ApiKeyLookupResult::Owner(self.caller.clone()),
+            false => ApiKeyLookupResult::NotValidNow,
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use toolgate_world::root::EntryFingerprint;
 
 use crate::config::ServerSection;
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 use crate::sync::lock_mutex;
 
 /// Shortest time between two checks whether the TLS files have changed. A check occurs when a
@@ -121,9 +121,10 @@ impl TlsCertificateFiles {
         &self,
         provider: &CryptoProvider,
     ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<EntryFingerprint>; 2])> {
-        let (chain, first) = owned_files::read_owned(&self.certificate, FileLinkPolicy::Followed)
-            .context("in server.tls_certificate")?;
-        let (key, second) = owned_files::read_owned(&self.key, FileLinkPolicy::Followed)
+        let (chain, first) =
+            owned_files::read_owned(&self.certificate, OwnedFileSymlinkPolicy::Followed)
+                .context("in server.tls_certificate")?;
+        let (key, second) = owned_files::read_owned(&self.key, OwnedFileSymlinkPolicy::Followed)
             .context("in server.tls_key")?;
         let shown = self.certificate.display();
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&chain)

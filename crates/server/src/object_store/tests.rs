@@ -78,7 +78,7 @@ fn answer(mut stream: TcpStream, objects: &StoredObjects) {
 }
 
 fn bucket(endpoint: &str, id: &str) -> FileBucket {
-    let place = BucketPlace::parse("s3://files/prefix", Some(endpoint), "eu-test-1").unwrap();
+    let place = BucketLocation::parse("s3://files/prefix", Some(endpoint), "eu-test-1").unwrap();
     FileBucket::new(place, Credentials::new(id, "very-secret"))
 }
 
@@ -92,7 +92,7 @@ fn file(content: &[u8]) -> Arc<File> {
 fn a_request_has_the_signature_that_the_service_computes() {
     // The expected value comes from another implementation, which SeaweedFS 4.48 accepted.
     let endpoint = Some("http://s3.example:9000/");
-    let place = BucketPlace::parse("s3://bucket/prefix/", endpoint, "eu-test-1").unwrap();
+    let place = BucketLocation::parse("s3://bucket/prefix/", endpoint, "eu-test-1").unwrap();
     let key = Credentials::new_with_token("AKIDTEST", "very-secret", "a-token");
     let bucket = FileBucket::new(place, key);
     let object = bucket.object_name("ab12", 0);
@@ -155,7 +155,7 @@ fn an_object_is_missing_only_if_its_bucket_exists() {
 #[test]
 fn an_invalid_place_is_refused() {
     let check = |place: &str, endpoint: Option<&str>, region: &str| {
-        let place = BucketPlace::parse(place, endpoint, region);
+        let place = BucketLocation::parse(place, endpoint, region);
         place.map(|place| format!("{}{}", place.bucket.base_url(), place.prefix))
     };
     let aws = "https://s3.eu-west-1.amazonaws.com/files/a/b/";

@@ -22,7 +22,7 @@ use toolgate_contract::{
     BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply, ReplyBody,
 };
 use toolgate_dialects::{
-    AcceptedAnswerForm, Dialect, DisconnectEffect, DuplexRequestKind, FrameRefusal, ParsedFrame,
+    AcceptedResponseMode, Dialect, DisconnectEffect, DuplexRequestKind, FrameRefusal, ParsedFrame,
     PendingHostRequest, WebSocketPurpose,
 };
 use toolgate_transports::http::{
@@ -249,7 +249,7 @@ impl HttpEndpoints {
             FrameAction::Run(batch) => {
                 let pending = batch.begin(&session, &CallEventDestination::Discard, caller);
                 let work = Box::pin(async move { pending.answer(&session).await });
-                let work = tokio::spawn(self.server.place_work(memory, work));
+                let work = tokio::spawn(self.server.run_in_background_if_large(memory, work));
                 OutgoingResponse::Single(batch_reply(work.await))
             }
             FrameAction::Stream(RequestedMessageStream::Job(job)) => {
@@ -320,16 +320,19 @@ impl HttpEndpoints {
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
         let presence = ClientPresenceGuard::new(on_disconnect, cancel);
-        let mut work = match DetachableWork::start(session.server.place_work(memory, work)).await {
-            Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
-            Err(work) => work,
-        };
+        let mut work =
+            match DetachableWork::start(session.server.run_in_background_if_large(memory, work))
+                .await
+            {
+                Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
+                Err(work) => work,
+            };
         let first = match answer_form {
-            AcceptedAnswerForm::Message => {
+            AcceptedResponseMode::Message => {
                 let reply = (&mut work).await.and_then(|answer| answer.reply);
                 return OutgoingResponse::Single(reply_or_accepted(reply));
             }
-            AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable => tokio::select! {
+            AcceptedResponseMode::Stream | AcceptedResponseMode::Resumable => tokio::select! {
                 biased;
                 answer = &mut work => {
                     let reply = answer.and_then(|answer| answer.reply);
@@ -340,7 +343,7 @@ impl HttpEndpoints {
             },
         };
         match (answer_form, on_disconnect) {
-            (AcceptedAnswerForm::Resumable, DisconnectEffect::Continues) => {
+            (AcceptedResponseMode::Resumable, DisconnectEffect::Continues) => {
                 resumable_response(session, first, events, CallWorkState::Running(work.detach()))
             }
             _ => {
@@ -468,7 +471,7 @@ impl HttpApplication for HttpEndpoints {
     }
 
     fn accepts_form(&self, path: &str) -> bool {
-        self.pages.accept_form(path)
+        self.pages.accepts_form_at(path)
     }
 
     fn answers_health(&self) -> bool {
@@ -487,11 +490,11 @@ fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
     mut events: mpsc::Receiver<EventStreamItem>,
-    answer_form: AcceptedAnswerForm,
+    answer_form: AcceptedResponseMode,
 ) -> OutgoingResponse {
     match (events.try_recv(), reply) {
         (Err(_), Some(reply)) => OutgoingResponse::Single(reply),
-        (_, reply) if answer_form == AcceptedAnswerForm::Message => {
+        (_, reply) if answer_form == AcceptedResponseMode::Message => {
             OutgoingResponse::Single(reply_or_accepted(reply))
         }
         // The client cancelled the call, so a waiting request gets a stream that just ends.
@@ -499,8 +502,10 @@ fn finished_response(
             let first = first.ok();
             let state = CallWorkState::Finished(reply.and_then(json_body));
             match answer_form {
-                AcceptedAnswerForm::Resumable => resumable_response(session, first, events, state),
-                AcceptedAnswerForm::Message | AcceptedAnswerForm::Stream => {
+                AcceptedResponseMode::Resumable => {
+                    resumable_response(session, first, events, state)
+                }
+                AcceptedResponseMode::Message | AcceptedResponseMode::Stream => {
                     stream_response(CallEventStream { first, events, state, _presence: None })
                 }
             }

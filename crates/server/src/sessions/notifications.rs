@@ -8,10 +8,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use toolgate_contract::{
-    ActivityGuard, CallError, CallMetadata, Caller, ChangeFilter, HostAnswer, HostRequest,
-    JobEvent, JobEventKind, JobEventStream, JobSnapshot, JobStreamItem, ServerChange,
+    CallError, CallMetadata, Caller, ChangeFilter, HostAnswer, HostRequest, JobEvent, JobEventKind,
+    JobEventStream, JobSnapshot, JobStreamItem, KeepActiveGuard, ServerChange,
 };
-use toolgate_dialects::ChangeEncoder;
+use toolgate_dialects::ChangeNotificationEncoder;
 use toolgate_host::{Host, IncomingRequest};
 
 use super::job_streams::send_some;
@@ -27,7 +27,7 @@ pub(crate) async fn send_changes(
     host: &Arc<Host>,
     caller: &Caller,
     mut interest: ChangeFilter,
-    encoder: &dyn ChangeEncoder,
+    encoder: &dyn ChangeNotificationEncoder,
     out: &mpsc::Sender<Bytes>,
 ) {
     // Subscribed first, so that no change is missed.
@@ -78,7 +78,7 @@ async fn watch_resources(
     host: &Host,
     caller: &Caller,
     interest: &mut ChangeFilter,
-) -> Vec<ActivityGuard> {
+) -> Vec<KeepActiveGuard> {
     let mut holds = Vec::new();
     let mut watched = interest.uris.clone();
     for uri in &interest.uris {
@@ -172,7 +172,7 @@ fn changes_status(event: &JobEvent) -> bool {
 /// missed.
 async fn send_all_changed(
     interest: &ChangeFilter,
-    encoder: &dyn ChangeEncoder,
+    encoder: &dyn ChangeNotificationEncoder,
     out: &mpsc::Sender<Bytes>,
 ) -> Option<()> {
     let lists = [ServerChange::Tools, ServerChange::Prompts, ServerChange::Resources];
@@ -193,7 +193,7 @@ pub(crate) struct SessionSubscriptions {
 /// the notifications.
 #[derive(Default)]
 struct SubscribedResources {
-    holds: HashMap<String, Option<ActivityGuard>>,
+    holds: HashMap<String, Option<KeepActiveGuard>>,
     /// Number of receivers of the session's notifications.
     receivers: usize,
 }
@@ -225,7 +225,7 @@ impl SessionSubscriptions {
     pub(crate) fn subscribe(
         &self,
         uri: String,
-        hold: ActivityGuard,
+        hold: KeepActiveGuard,
     ) -> Result<HostAnswer, CallError> {
         let mut resources = lock_mutex(&self.resources);
         if resources.holds.len() >= WATCHED_MAX && !resources.holds.contains_key(&uri) {
@@ -267,7 +267,7 @@ impl SessionSubscriptions {
         &self,
         host: &Host,
         (caller, session): (&Caller, Option<Arc<str>>),
-        encoder: &dyn ChangeEncoder,
+        encoder: &dyn ChangeNotificationEncoder,
         out: &mpsc::Sender<Bytes>,
     ) {
         let mut changes = host.subscribe();
@@ -321,7 +321,7 @@ impl<'s> SubscriptionReceiver<'s> {
     /// Watches the resources to which the session is subscribed and that have no watcher yet.
     async fn watch_resources(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
         let unwatched =
-            |(uri, hold): (&String, &Option<ActivityGuard>)| hold.is_none().then(|| uri.clone());
+            |(uri, hold): (&String, &Option<KeepActiveGuard>)| hold.is_none().then(|| uri.clone());
         let resources = &self.0.resources;
         let uris: Vec<_> = lock_mutex(resources).holds.iter().filter_map(unwatched).collect();
         for uri in uris {
@@ -359,13 +359,13 @@ mod tests {
         let subscriptions = SessionSubscriptions::default();
         let uri = |number: usize| format!("a://{number}");
         for number in 0..WATCHED_MAX {
-            assert!(subscriptions.subscribe(uri(number), ActivityGuard::none()).is_ok());
+            assert!(subscriptions.subscribe(uri(number), KeepActiveGuard::none()).is_ok());
         }
-        assert!(subscriptions.subscribe(uri(0), ActivityGuard::none()).is_ok());
-        let refusal = subscriptions.subscribe(uri(WATCHED_MAX), ActivityGuard::none());
+        assert!(subscriptions.subscribe(uri(0), KeepActiveGuard::none()).is_ok());
+        let refusal = subscriptions.subscribe(uri(WATCHED_MAX), KeepActiveGuard::none());
         assert!(matches!(refusal, Err(CallError::NotAllowed { .. })));
         subscriptions.unsubscribe(&uri(1));
-        assert!(subscriptions.subscribe(uri(WATCHED_MAX), ActivityGuard::none()).is_ok());
+        assert!(subscriptions.subscribe(uri(WATCHED_MAX), KeepActiveGuard::none()).is_ok());
         let change = |number| ServerChange::Resource(uri(number).into());
         assert!(
             subscriptions.includes(&change(WATCHED_MAX)) && !subscriptions.includes(&change(1))
@@ -378,7 +378,7 @@ mod tests {
         let hold = Arc::new(());
         let subscribe = |uri: &str| {
             assert!(
-                subscriptions.subscribe(uri.to_owned(), ActivityGuard::new(hold.clone())).is_ok()
+                subscriptions.subscribe(uri.to_owned(), KeepActiveGuard::new(hold.clone())).is_ok()
             );
         };
         subscribe("a://1");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallError, CallOrigin, HostAnswer, HostRequest, Reply, TraceContext, exact_json,
+    CallError, EnvelopeRequestInfo, HostAnswer, HostRequest, Reply, TraceContext, exact_json,
 };
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_dialects::{AnswerEncoder, PendingHostRequest};
@@ -15,7 +15,7 @@ const NAME_CHARS_MAX: usize = 1000;
 
 /// The envelope of one request, which is completed when the answer to the request is known.
 pub(crate) struct PendingEnvelope {
-    origin: CallOrigin,
+    origin: EnvelopeRequestInfo,
     trace: Option<TraceContext>,
     began: Instant,
     /// True if the answer to the client is the envelope. Otherwise the envelope is only logged.
@@ -101,16 +101,24 @@ fn logged_origin(
     request: &HostRequest,
     dialect: &str,
     transport: &'static str,
-) -> Option<CallOrigin> {
+) -> Option<EnvelopeRequestInfo> {
     let origin = |route: &str, verb: &str, payload: Value| {
         let route = route.to_owned();
         let method = format!("{dialect}:{verb}");
-        CallOrigin { transport, route, method, payload, tool: None, prompt: None, io: None }
+        EnvelopeRequestInfo {
+            transport,
+            route,
+            method,
+            payload,
+            tool: None,
+            prompt: None,
+            io: None,
+        }
     };
     let tool_origin = |verb: &str, tool: &str, input: &Value| {
         let payload = exact_json::object([("toolId", json!(tool)), ("arguments", input.clone())]);
         let tool = Some(clip_name(tool));
-        CallOrigin { tool, ..origin("tool", verb, payload) }
+        EnvelopeRequestInfo { tool, ..origin("tool", verb, payload) }
     };
     Some(match request {
         HostRequest::ListTools { .. } | HostRequest::ListPrompts { .. } | HostRequest::Discover => {
@@ -120,7 +128,10 @@ fn logged_origin(
         HostRequest::StartJob { tool, input, .. } => tool_origin("tool.start", tool, input),
         HostRequest::GetPrompt { name, arguments } => {
             let payload = json!({ "promptId": name, "arguments": arguments });
-            CallOrigin { prompt: Some(clip_name(name)), ..origin("prompt", "prompt.get", payload) }
+            EnvelopeRequestInfo {
+                prompt: Some(clip_name(name)),
+                ..origin("prompt", "prompt.get", payload)
+            }
         }
         HostRequest::ReadResource { uri } => {
             origin("resource", "resource.read", json!({ "uri": uri }))

@@ -10,11 +10,11 @@ use toolgate_contract::{
     ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
     QuestionSender, ToolError, ToolErrorKind, ToolFuture,
 };
-use toolgate_dialects::{AnswerEncoder, ClientResponse};
+use toolgate_dialects::{AnswerEncoder, ClientQuestionResponse};
 
 use crate::sessions::session::CallEventDestination;
 use crate::sessions::waiting_questions::{
-    AskingCallDescription, WaitingQuestionEntry, WaitingQuestions,
+    InteractiveCallDescription, WaitingQuestionEntry, WaitingQuestions,
 };
 use crate::sync::lock_mutex;
 
@@ -40,7 +40,7 @@ impl SessionQuestions {
 
     /// Passes the client's response to the question `id`, so that the asking call goes on. Unknown
     /// ids are ignored.
-    pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
+    pub(crate) fn receive_answer(&self, id: &str, response: &ClientQuestionResponse) {
         if let Some(UnansweredQuestion { question, encoder, answer }) = self.remove(id) {
             // The call may have ended, and then nobody receives it.
             let _ = answer.send(encoder.parse_answer(&question, response));
@@ -91,7 +91,7 @@ pub(crate) struct SessionQuestionSender {
     pub(crate) questions: Arc<SessionQuestions>,
     /// Questions of all sessions that wait for an answer, for the console.
     pub(crate) waiting: Arc<WaitingQuestions>,
-    pub(crate) call: AskingCallDescription,
+    pub(crate) call: InteractiveCallDescription,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
     pub(crate) out: CallEventDestination,
     /// A token that is cancelled when the asking call is cancelled.

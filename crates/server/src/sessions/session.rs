@@ -13,9 +13,9 @@ use toolgate_contract::{
     MessageFrame, QuestionAsker, Reply, ToolError,
 };
 use toolgate_dialects::{
-    AcceptedAnswerForm, AnswerEncoder, ChangeSubscription, ClientConversation, ClientResponse,
-    Dialect, FrameRefusal, InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame,
-    PendingHostRequest, QuestionChannel,
+    AcceptedResponseMode, AnswerEncoder, ChangeSubscription, ClientConversation,
+    ClientQuestionResponse, Dialect, FrameRefusal, InFlightRequestKey, JobWatchRequest,
+    JobWatchSchedule, ParsedFrame, PendingHostRequest, QuestionChannel,
 };
 use toolgate_host::IncomingRequest;
 
@@ -27,7 +27,7 @@ use crate::sessions::pending_envelope::PendingEnvelope;
 use crate::sessions::questions::{SessionQuestionSender, SessionQuestions};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::streams::SessionEventStreams;
-use crate::sessions::waiting_questions::AskingCallDescription;
+use crate::sessions::waiting_questions::InteractiveCallDescription;
 use crate::sync::{lock_mutex, try_lock_mutex};
 
 /// Longest message that is parsed on a thread that serves calls, in bytes. Longer messages are
@@ -264,7 +264,7 @@ impl ClientSession {
         self.note_list_interest(&request.request);
         let encoder = request.encoder;
         let (events, event_gate) = open_event_gate(&encoder, request.answer_form, &out);
-        let asking = AskingCallDescription::new(caller, &request.request);
+        let asking = InteractiveCallDescription::new(caller, &request.request);
         let (asker, state) = self.asker(request.question_mode, &encoder, &cancel, out, asking);
         let incoming = IncomingRequest {
             request: request.request,
@@ -325,7 +325,7 @@ impl ClientSession {
         encoder: &Arc<dyn AnswerEncoder>,
         cancel: &CancellationToken,
         out: CallEventDestination,
-        call: AskingCallDescription,
+        call: InteractiveCallDescription,
     ) -> (QuestionAsker, Option<String>) {
         match (question_mode, out) {
             (QuestionChannel::Nobody, _)
@@ -351,7 +351,7 @@ impl ClientSession {
     }
 
     /// Passes the client's response to the question `id`, so that the asking call goes on.
-    pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
+    pub(crate) fn receive_answer(&self, id: &str, response: &ClientQuestionResponse) {
         self.questions.receive_answer(id, response);
     }
 
@@ -534,12 +534,12 @@ struct CallEventGate(Option<Arc<Mutex<Option<CallEventDestination>>>>);
 
 fn open_event_gate(
     encoder: &Arc<dyn AnswerEncoder>,
-    answer_form: AcceptedAnswerForm,
+    answer_form: AcceptedResponseMode,
     out: &CallEventDestination,
 ) -> (CallEventSink, CallEventGate) {
     // Resumable streams need the sink even if the client wants no events, to receive requests to
     // close.
-    if answer_form != AcceptedAnswerForm::Resumable && !encoder.encodes_events() {
+    if answer_form != AcceptedResponseMode::Resumable && !encoder.encodes_events() {
         return (CallEventSink::none(), CallEventGate(None));
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));

@@ -12,13 +12,13 @@ use crate::sync::lock_mutex;
 
 /// Description of a call that may ask its client a question.
 #[derive(Debug, Clone)]
-pub(crate) struct AskingCallDescription {
+pub(crate) struct InteractiveCallDescription {
     pub(crate) caller: Arc<str>,
     /// Tool, prompt or URI that the call asks for. For `tools.call`, the tool that it names.
     pub(crate) subject: String,
 }
 
-impl AskingCallDescription {
+impl InteractiveCallDescription {
     /// Creates the description of the call `request` of `caller`.
     pub(crate) fn new(caller: &Caller, request: &HostRequest) -> Self {
         let subject = match request {
@@ -41,7 +41,7 @@ const FIRST_NUMBER_MAX: u32 = 1_000_000;
 pub(crate) struct WaitingQuestion {
     /// Number of the question, which this server process uses once. The first is random.
     pub(crate) number: u64,
-    pub(crate) call: AskingCallDescription,
+    pub(crate) call: InteractiveCallDescription,
     pub(crate) question: ClientQuestion,
     /// Time at which the question was sent to the client.
     pub(crate) since: Timestamp,
@@ -89,7 +89,7 @@ impl WaitingQuestions {
     /// person's choice goes to `answer`.
     pub(crate) fn add(
         self: &Arc<Self>,
-        call: AskingCallDescription,
+        call: InteractiveCallDescription,
         question: ClientQuestion,
         answer: AnswerQuestionFn,
     ) -> WaitingQuestionEntry {
@@ -138,8 +138,10 @@ mod tests {
     #[test]
     fn only_a_confirmation_that_waits_is_answered() {
         let questions = Arc::<WaitingQuestions>::default();
-        let call =
-            || AskingCallDescription { caller: "ada".into(), subject: "files.write".to_owned() };
+        let call = || InteractiveCallDescription {
+            caller: "ada".into(),
+            subject: "files.write".to_owned(),
+        };
         let form = |schema| ClientQuestion::Form { message: "Do it?".to_owned(), schema };
         let consent = questions.add(
             call(),

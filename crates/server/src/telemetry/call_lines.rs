@@ -10,7 +10,7 @@ use toolgate_contract::printable::escape_line;
 use toolgate_host::{Host, ParsedAuditRecord};
 
 use super::print_line;
-use crate::config::CallLogLines;
+use crate::config::CallLogLineFormat;
 
 /// Maximum number of lines about calls that are printed in one second. Further calls are only
 /// counted.
@@ -22,8 +22,11 @@ const TOOL_WIDTH: usize = 18;
 
 /// Prints lines about the calls of `host` in the form `lines`, until the returned future is
 /// dropped.
-pub fn print_calls(host: &Host, lines: CallLogLines) -> impl Future<Output = ()> + Send + use<> {
-    let records = (lines != CallLogLines::Quiet).then(|| host.audit().subscribe());
+pub fn print_calls(
+    host: &Host,
+    lines: CallLogLineFormat,
+) -> impl Future<Output = ()> + Send + use<> {
+    let records = (lines != CallLogLineFormat::Quiet).then(|| host.audit().subscribe());
     async move {
         match records {
             Some(records) => print_records(records, lines).await,
@@ -32,7 +35,7 @@ pub fn print_calls(host: &Host, lines: CallLogLines) -> impl Future<Output = ()>
     }
 }
 
-async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLines) {
+async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLineFormat) {
     let mut budget = LogLineBudget::new();
     loop {
         let next = match budget.omitted {
@@ -48,7 +51,7 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLines) {
         }
         match next {
             Some(Ok(_)) if !budget.take() => {}
-            Some(Ok(record)) if form == CallLogLines::Json => print_line(&record),
+            Some(Ok(record)) if form == CallLogLineFormat::Json => print_line(&record),
             Some(Ok(record)) => {
                 if let Some(record) = ParsedAuditRecord::parse(record.as_bytes()) {
                     print_line(&call_line(&record, LogTimeStyle::Clock));

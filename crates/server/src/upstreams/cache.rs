@@ -12,7 +12,7 @@ use std::time::Duration;
 use toolgate_contract::AnyTool;
 use toolgate_host::Host;
 use toolgate_upstream::pins::{PinLock, PinMismatchReaction, PinPolicy};
-use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamTables};
+use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamSettingsByName};
 use toolgate_world::root::EntryFingerprint;
 
 use super::log_refused_tools;
@@ -133,7 +133,7 @@ impl UpstreamCache {
     pub(super) fn new(
         folder: Option<PathBuf>,
         (lock_file, on_change): (PathBuf, PinMismatchReaction),
-        tables: &UpstreamTables,
+        tables: &UpstreamSettingsByName,
     ) -> Self {
         Self {
             folder,
@@ -154,7 +154,7 @@ impl UpstreamCache {
 
     /// Checks the policy rules again once the upstreams of `tables` that are not `served` yet have
     /// sent their tools.
-    pub(super) fn expect_listings(&self, tables: &UpstreamTables, served: &[String]) {
+    pub(super) fn expect_listings(&self, tables: &UpstreamSettingsByName, served: &[String]) {
         let mut expected = prefixes(tables);
         expected.retain(|name, _| !served.contains(name));
         lock_mutex(&self.unlisted).extend(expected);
@@ -181,7 +181,7 @@ impl UpstreamCache {
 }
 
 /// Returns the prefix that the tools of each enabled upstream have.
-fn prefixes(tables: &UpstreamTables) -> BTreeMap<String, String> {
+fn prefixes(tables: &UpstreamSettingsByName) -> BTreeMap<String, String> {
     let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
     let prefix = |(name, settings): (&String, &UpstreamSettings)| {
         (name.clone(), settings.prefix.clone().unwrap_or_else(|| name.clone()))

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use toolgate_contract::ActivityGuard;
+use toolgate_contract::KeepActiveGuard;
 
 use crate::config::state_folder;
 
@@ -67,8 +67,8 @@ impl CredentialStore {
         stored.map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
-    /// Records that the credential `name` is about to change, until [`Self::mark_shared`]. The record
-    /// is a digest of the credential before the first such change, as other servers know it.
+    /// Records that the credential `name` is about to change, until [`Self::mark_shared`]. The
+    /// record is a digest of the credential before the first such change, as other servers know it.
     pub(super) fn mark_unshared(&self, name: &str) -> Result<(), String> {
         let file = self.create_folder()?.join(format!("{name}.unshared"));
         if file.exists() {
@@ -105,7 +105,7 @@ impl CredentialStore {
     }
 
     /// Locks the stored credential `name`, and waits up to 30 s for other processes.
-    pub(super) async fn lock(&self, name: &str) -> Result<ActivityGuard, String> {
+    pub(super) async fn lock(&self, name: &str) -> Result<KeepActiveGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
         let failure = |err: std::io::Error| format!("cannot lock {}: {err}", file.display());
         let mut options = OpenOptions::new();
@@ -114,7 +114,7 @@ impl CredentialStore {
         let since = Instant::now();
         loop {
             match lock.try_lock() {
-                Ok(()) => return Ok(ActivityGuard::new(lock)),
+                Ok(()) => return Ok(KeepActiveGuard::new(lock)),
                 Err(TryLockError::Error(err)) => return Err(failure(err)),
                 Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_WAIT_MAX => {
                     return Err(format!("another process holds the lock {}", file.display()));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toolgate_upstream::pins::PinLock;
 
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 
 /// Name of the lock file with approved upstream tools in the workspace.
 pub(crate) const LOCK_FILE_NAME: &str = "toolgate.lock";
@@ -22,7 +22,7 @@ pub(crate) fn read_lock_file(file: &Path) -> Result<Option<PinLock>, String> {
     if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
         return Ok(None);
     }
-    let text = owned_files::read_text(file, FileLinkPolicy::Refused, LOCK_FILE_BYTES_MAX)
+    let text = owned_files::read_text(file, OwnedFileSymlinkPolicy::Refused, LOCK_FILE_BYTES_MAX)
         .map_err(|why| format!("{why:#}"))?;
     PinLock::parse(&text).map(Some)
 }

@@ -10,7 +10,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use toolgate_host::{FleetCredential, FleetCredentialLock, FleetCredentials};
 
 use crate::config::Config;
-use crate::owned_files::{self, FileLinkPolicy};
+use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 
 /// Text from which, together with the session key, the encryption key of shared credentials is
 /// derived.
@@ -33,7 +33,7 @@ impl SharedCredentials {
         let path = config.server.session_key.as_ref()?;
         // A key that cannot be used stops the server elsewhere.
         let (secret, _) =
-            owned_files::read_owned(Path::new(path), FileLinkPolicy::Followed).ok()?;
+            owned_files::read_owned(Path::new(path), OwnedFileSymlinkPolicy::Followed).ok()?;
         let sealer = CredentialSealer::new(&secret);
         Some(Self { stored: FleetCredentials::new(database), sealer })
     }

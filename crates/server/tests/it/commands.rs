@@ -47,7 +47,7 @@ impl CommandPackTestBench {
         let workspace = TempDir::with_prefix("toolgate-zyra-").unwrap();
         let root = Root::open(workspace.path()).unwrap();
         let programs =
-            exec::WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
+            exec::WorkspaceProgramRunner::new(&root, &processes, &exec::ExecSettings::default());
         Self { tools: commands::tools(&programs, declared), workspace }
     }
 

@@ -51,7 +51,7 @@ impl BucketSettings<'_> {
 }
 
 /// A server that ran a job, and another server of its fleet, which runs no jobs.
-struct EndedLargeJob {
+struct FleetWithEndedLargeJob {
     runner: HttpServerProcess,
     other: HttpServerProcess,
     id: String,
@@ -59,7 +59,7 @@ struct EndedLargeJob {
     content: Vec<u8>,
 }
 
-impl EndedLargeJob {
+impl FleetWithEndedLargeJob {
     fn run(database: &Database, settings: &BucketSettings<'_>) -> Self {
         let workspace = TempWorkspace::new().file("toolgate.toml", DRAWING);
         let runner = settings.launch(&workspace, database).served();
@@ -94,7 +94,7 @@ impl EndedLargeJob {
 fn a_large_file_of_a_job_is_downloaded_from_the_bucket_that_the_servers_share() {
     let (database, service) = (Database::start(), SeaweedServer::start());
     let settings = BucketSettings { service: &service, bucket: BUCKET, secret: SECRET_ACCESS_KEY };
-    let job = EndedLargeJob::run(&database, &settings);
+    let job = FleetWithEndedLargeJob::run(&database, &settings);
     assert_eq!(job.download(&job.other), (200, true));
     assert_eq!(job.download(&job.runner), (200, true));
 }
@@ -107,7 +107,7 @@ fn a_large_file_that_the_bucket_refuses_stays_at_the_server_that_ran_the_job() {
         ("missing", SECRET_ACCESS_KEY, "404 Not Found (NoSuchBucket)"),
     ] {
         let settings = BucketSettings { service: &service, bucket, secret };
-        let job = EndedLargeJob::run(&database, &settings);
+        let job = FleetWithEndedLargeJob::run(&database, &settings);
         assert_eq!(job.download(&job.runner), (200, true), "{answer}");
         assert_eq!(job.download(&job.other), (404, false), "{answer}");
         let events = job.events();

@@ -35,13 +35,13 @@ idempotent = true
 "#;
 
 /// A server that accepts jobs, a worker that runs them, and a job that has ended there.
-struct EndedJob {
+struct FleetWithEndedJob {
     front: HttpServerProcess,
     worker: TestServerProcess,
     id: String,
 }
 
-impl EndedJob {
+impl FleetWithEndedJob {
     /// Runs the command `tool` at a worker. `adapt` adds settings of both servers.
     fn run_at_worker(
         workspace: &TempWorkspace,
@@ -66,7 +66,7 @@ impl EndedJob {
 fn a_file_of_a_job_is_downloaded_at_a_server_that_did_not_run_the_job() {
     let database = Database::start();
     let workspace = TempWorkspace::with_commands();
-    let job = EndedJob::run_at_worker(&workspace, &database, "draw-one", |launch| launch);
+    let job = FleetWithEndedJob::run_at_worker(&workspace, &database, "draw-one", |launch| launch);
     assert_eq!(job.download(""), (200, b"drawn".to_vec()));
     job.worker.signal(Signal::KILL);
     job.worker.wait_for_exit();
@@ -81,7 +81,7 @@ fn a_large_file_of_a_job_is_downloaded_from_the_folder_that_the_servers_share() 
     let shared = TempDir::new().unwrap();
     let workspace = TempWorkspace::new().file("toolgate.toml", DRAWING);
     let files = |launch: ServerLaunchOptions| launch.set("fleet_files", shared.path().display());
-    let job = EndedJob::run_at_worker(&workspace, &database, "draw-both", files);
+    let job = FleetWithEndedJob::run_at_worker(&workspace, &database, "draw-both", files);
     assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
     let (status, large) = job.download("?file=large.bin");
     assert!(status == 200 && large == vec![0; LARGE], "{status}: {} bytes", large.len());
@@ -93,7 +93,7 @@ fn a_large_file_of_a_job_is_downloaded_from_the_folder_that_the_servers_share() 
 fn without_a_shared_folder_only_the_worker_has_a_large_file() {
     let database = Database::start();
     let workspace = TempWorkspace::new().file("toolgate.toml", DRAWING);
-    let job = EndedJob::run_at_worker(&workspace, &database, "draw-both", |launch| launch);
+    let job = FleetWithEndedJob::run_at_worker(&workspace, &database, "draw-both", |launch| launch);
     assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
     let (status, body) = job.download("?file=large.bin");
     assert_eq!(status, 404, "{}", String::from_utf8_lossy(&body));

@@ -13,7 +13,7 @@ use toolgate_world::fetch::FetchedHttpResponse;
 const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
 /// A server, named in the settings, that stores assets.
-pub struct AssetServer {
+pub struct AssetBackendClient {
     /// The backend's URL, as the settings give it.
     url: String,
     /// The URL to which assets are posted, or the reason why the URL from the settings is unusable.
@@ -29,7 +29,7 @@ pub(super) enum AssetBackendAnswer {
     Refused { status: u16, detail: String },
 }
 
-impl AssetServer {
+impl AssetBackendClient {
     /// Creates a client of the backend in `settings`. Returns `None` if none is configured.
     pub fn new(settings: &AssetSettings, fetch: &HttpFetcher) -> Option<Self> {
         let url = settings.backend()?.to_owned();
@@ -58,7 +58,7 @@ impl AssetServer {
         };
         let json = serde_json::to_vec(asset)
             .map_err(|err| ToolError::with_cause("the asset cannot be written as JSON", err))?;
-        let response = ctx.unless_canceled(self.fetch.post(target, json)).await?;
+        let response = ctx.run_unless_canceled(self.fetch.post(target, json)).await?;
         Ok(match response {
             Ok(FetchedHttpResponse { status: 200..=299, body }) => {
                 AssetBackendAnswer::Stored { id: response_id(&body) }

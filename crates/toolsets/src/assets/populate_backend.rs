@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
-use super::backend::{AssetBackendAnswer, AssetServer};
+use super::backend::{AssetBackendAnswer, AssetBackendClient};
 use super::outcome::{AssetError, AssetRejectionReason};
 use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
@@ -19,7 +19,7 @@ const DEFAULT_FILE_NAME: &str = "example.json";
 /// The `assets.populate_backend` tool.
 pub struct PopulateBackend {
     pub(super) assets: Arc<AssetSnapshot>,
-    pub(super) backend: Option<AssetServer>,
+    pub(super) backend: Option<AssetBackendClient>,
 }
 
 /// Input of `assets.populate_backend`: the asset to send.

@@ -32,12 +32,12 @@ pub struct AssetSettings {
     pub backend_url: Option<String>,
     /// Settings from the owner's environment, which a settings file cannot change.
     #[serde(skip)]
-    pub owner: OwnerAssetSettings,
+    pub owner: EnvironmentAssetSettings,
 }
 
 /// Settings about assets from the server owner's environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnerAssetSettings {
+pub struct EnvironmentAssetSettings {
     /// Folder of schemas, absolute or relative to the server's working directory. It overrides
     /// `schemas`, and it must exist.
     pub schemas: Option<String>,

@@ -249,7 +249,8 @@ impl AssetSnapshot {
             return self.root.run_blocking(ctx, move |_, watch| work(values, watch)).await;
         }
         let watch = DiskWorkMonitor::silent(ctx.cancel.clone());
-        let done = ctx.unless_canceled(self.large_work.run(move || work(values, &watch))).await?;
+        let done =
+            ctx.run_unless_canceled(self.large_work.run(move || work(values, &watch))).await?;
         done.unwrap_or_else(|refusal| Err(large_work_refusal(refusal)))
     }
 

@@ -13,7 +13,7 @@ use toolgate_contract::{
     ResourceSource, ToolContext, ToolErrorKind,
 };
 
-use super::{AssetSettings, AssetSnapshot, AssetSource, OwnerAssetSettings, tools};
+use super::{AssetSettings, AssetSnapshot, AssetSource, EnvironmentAssetSettings, tools};
 use toolgate_world::{HttpFetcher, Root};
 
 /// Workspace with schemas, and the tools of the `assets` toolset.
@@ -96,7 +96,10 @@ async fn without_settings_and_default_folders_there_are_no_assets() {
         AssetSettings { backend_url: Some("http://x".to_owned()), ..AssetSettings::default() };
     assert!(bench.open(&backend).is_some() && bench.source(&backend).is_none());
     let always = AssetSettings {
-        owner: OwnerAssetSettings { always_offered: true, ..OwnerAssetSettings::default() },
+        owner: EnvironmentAssetSettings {
+            always_offered: true,
+            ..EnvironmentAssetSettings::default()
+        },
         ..AssetSettings::default()
     };
     assert!(bench.open(&always).is_some() && bench.source(&always).is_none());
@@ -138,8 +141,10 @@ fn an_unusable_url_of_the_backend_is_a_problem_but_no_error() {
     }
     assert_eq!(AssetSettings { backend_url: some(""), ..both() }.backend_problem(), None);
     assert_eq!(both().backend_problem(), None);
-    let owner =
-        OwnerAssetSettings { backend_assets_path: some("a b"), ..OwnerAssetSettings::default() };
+    let owner = EnvironmentAssetSettings {
+        backend_assets_path: some("a b"),
+        ..EnvironmentAssetSettings::default()
+    };
     let odd = AssetSettings { backend_url: some("http://x/api"), owner, ..both() };
     problem(odd, "is `http://x/api`, which has an invalid path");
 }
@@ -202,15 +207,17 @@ async fn a_folder_of_the_owner_takes_precedence_and_may_be_anywhere() {
     symlink("x.schema.json", outside.path().join("y.schema.json")).unwrap();
     symlink(bench.dir.path().join("schemas/tone.json"), outside.path().join("z.json")).unwrap();
     let folder = outside.path().to_str().unwrap().to_owned();
-    let owner =
-        OwnerAssetSettings { schemas: Some(folder.clone()), ..OwnerAssetSettings::default() };
+    let owner = EnvironmentAssetSettings {
+        schemas: Some(folder.clone()),
+        ..EnvironmentAssetSettings::default()
+    };
     let settings = AssetSettings { owner, ..both() };
     let list = call(&bench, &settings, "list_schemas", json!({})).await.unwrap();
     let listed = |name: &str| json!({ "name": name, "version": "", "path": format!("{folder}/{name}.json") });
     assert_eq!(list["schemas"], json!([listed("x"), listed("y")]));
-    let owner = OwnerAssetSettings {
+    let owner = EnvironmentAssetSettings {
         examples: Some(format!("{folder}/x.schema.json")),
-        ..OwnerAssetSettings::default()
+        ..EnvironmentAssetSettings::default()
     };
     let settings = AssetSettings { owner, ..both() };
     let root = Root::open(bench.dir.path()).unwrap();
@@ -240,7 +247,8 @@ async fn changes_after_the_first_use_are_not_seen() {
 #[tokio::test]
 async fn a_server_for_synesthetic_reads_its_assets_at_start() {
     let bench = AssetTestBench::new();
-    let owner = OwnerAssetSettings { always_offered: true, ..OwnerAssetSettings::default() };
+    let owner =
+        EnvironmentAssetSettings { always_offered: true, ..EnvironmentAssetSettings::default() };
     let assets = bench.open(&AssetSettings { owner, ..both() }).unwrap();
     bench.put("schemas/late.json", "{}");
     assert!(assets.schema("shader").is_some() && assets.schema("late").is_none());

@@ -12,7 +12,9 @@ use super::project_input::CiProjectInput;
 use super::projects::{WorkspaceProject, find_nearest, join};
 use super::registry::{NETWORK_SETTINGS, PackageRegistryAccess, host_sources};
 use super::report::{CiFailure, CiReport, CiTestCounts, FailureSeverity, fit_failures};
-use crate::exec::{self, OFFLINE_VARIABLES, ProgramInputFields, StartFailureCause, TIMEOUT_MS_MAX};
+use crate::exec::{
+    self, OFFLINE_VARIABLES, ProgramInputFieldNames, StartFailureCause, TIMEOUT_MS_MAX,
+};
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
@@ -231,7 +233,7 @@ impl CiContext {
             timeout_ms: Some(timeout_ms),
             max_output_bytes: Some(output_bytes),
         };
-        let start = self.programs.prepare(ctx, run_input, ProgramInputFields::Project).await;
+        let start = self.programs.prepare(ctx, run_input, ProgramInputFieldNames::Project).await;
         let mut start = start.map_err(|err| unavailable_program(program, err))?;
         if let Some(confinement) = &mut start.confinement {
             let has_network = access.is_some() || confinement.has_network();

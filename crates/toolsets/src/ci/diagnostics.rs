@@ -9,7 +9,7 @@ use toolgate_contract::{
 };
 
 use super::CiContext;
-use crate::exec::{self, ProgramInputFields, StartFailureCause};
+use crate::exec::{self, ProgramInputFieldNames, StartFailureCause};
 
 /// The build tools to look for: display name, program, and the arguments that print its version.
 const PROGRAMS: [(&str, &str, &[&str]); 14] = [
@@ -156,7 +156,7 @@ impl MachineDiagnostics {
         let mut start = match self
             .ci
             .programs
-            .prepare_unconfirmed(ctx, input, ProgramInputFields::Program)
+            .prepare_unconfirmed(ctx, input, ProgramInputFieldNames::Program)
             .await
         {
             Ok(start) => start,

@@ -8,7 +8,7 @@ use toolgate_net::addresses::{is_own_host, is_public};
 use toolgate_net::{HostRules, normalize_host};
 use toolgate_world::forwarder::{PackageHostSource, ProgramHostAccess, RefusedHost};
 use toolgate_world::root::quoted_path;
-use toolgate_world::sandbox::RegistryRestoreAccess;
+use toolgate_world::sandbox::RestoreRegistryAccess;
 
 use super::CiContext;
 use super::build_tool::BuildTool;
@@ -16,7 +16,7 @@ use super::project_hosts::{ProjectHost, find_hosts};
 use super::projects::WorkspaceProject;
 use super::restore::RestoreProject;
 use crate::confirmation::{
-    ConfirmationRequest, PersonConsent, ask_if_possible, confirm_if_possible,
+    ConfirmationRequest, ConsentOutcome, ask_if_possible, confirm_if_possible,
 };
 
 /// The setting for the hosts that a restore of dependencies may reach.
@@ -95,7 +95,7 @@ impl CiContext {
         let processes = self.programs.processes.clone();
         let sandbox = processes.sandbox();
         let restore = sandbox.restore_access(RestoreProject::NAME);
-        let is_denied = restore.is_none_or(|restore| restore == RegistryRestoreAccess::Deny);
+        let is_denied = restore.is_none_or(|restore| restore == RestoreRegistryAccess::Deny);
         let confinement = self.programs.confinement();
         let has_network = confinement.is_none_or(|confinement| confinement.has_network());
         // A folder that the settings show may be a cache of the user.
@@ -135,7 +135,7 @@ impl CiContext {
     ) -> Result<Option<PackageRegistryAccess>, ToolError> {
         let processes = &self.programs.processes;
         let restore = match processes.sandbox().restore_access(RestoreProject::NAME) {
-            None | Some(RegistryRestoreAccess::Deny) => return Ok(None),
+            None | Some(RestoreRegistryAccess::Deny) => return Ok(None),
             Some(restore) => restore,
         };
         let mut sources = Vec::new();
@@ -170,7 +170,7 @@ impl CiContext {
         let is_new = |host: &ProjectHost| !reachable.allow(&host.host, host.port);
         let of_project: Vec<ProjectHost> = found.into_iter().filter(is_new).collect();
         let named = own.to_string();
-        if restore == RegistryRestoreAccess::Confirm || !of_project.is_empty() {
+        if restore == RestoreRegistryAccess::Confirm || !of_project.is_empty() {
             let question = registry_question(project, &named, &of_project);
             let key = match of_project.is_empty() {
                 true => answered_key(ctx, &named).unwrap_or(OWN_REGISTRY_QUESTION.to_owned()),
@@ -183,7 +183,7 @@ impl CiContext {
                 setting: RESTORE_SETTING,
             };
             let consent = confirm_if_possible(ctx, request).await?;
-            if consent == PersonConsent::Given && !of_project.is_empty() {
+            if consent == ConsentOutcome::Given && !of_project.is_empty() {
                 // The call may be made again with an answer about refused hosts. The hosts of this
                 // answer are allowed then, so the question would have another key.
                 ctx.asker.set_note(Some(format!("{key} {}", hashed_key("", &named))));
@@ -223,7 +223,7 @@ impl CiContext {
              the hosts, too. toolgate remembers your answer."
         );
         let key = hashed_key(REFUSED_HOSTS_QUESTION, &listed);
-        if ask_if_possible(ctx, &key, question).await? != PersonConsent::Given {
+        if ask_if_possible(ctx, &key, question).await? != ConsentOutcome::Given {
             return Ok(None);
         }
         let hosts = self.allow_hosts(ctx, project, &access.hosts, rules).await?;

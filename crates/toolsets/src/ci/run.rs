@@ -9,7 +9,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolR
 use super::CiContext;
 use super::command_line::{CiCommandLine, split_words};
 use crate::exec::{
-    self, MORE_OUTPUT, ProgramInputFields, ProgramRunResult, StartFailureCause, TIMEOUT_MS_MAX,
+    self, MORE_OUTPUT, ProgramInputFieldNames, ProgramRunResult, StartFailureCause, TIMEOUT_MS_MAX,
 };
 
 /// The `ci.run` tool.
@@ -62,7 +62,7 @@ impl Tool for RunCommandLine {
         let input = self.program_input(input.clone());
         self.0
             .programs
-            .prepare(ctx, input, ProgramInputFields::CommandLine)
+            .prepare(ctx, input, ProgramInputFieldNames::CommandLine)
             .await
             .map(drop)
             .map_err(with_folder_pointer)
@@ -72,7 +72,7 @@ impl Tool for RunCommandLine {
         let start = self
             .0
             .programs
-            .prepare(ctx, self.program_input(input), ProgramInputFields::CommandLine)
+            .prepare(ctx, self.program_input(input), ProgramInputFieldNames::CommandLine)
             .await
             .map_err(with_folder_pointer)?;
         let to_error = |cause, message: String| match cause {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput};
 
 use super::tools;
-use crate::exec::{self, WorkspacePrograms};
+use crate::exec::{self, WorkspaceProgramRunner};
 use toolgate_world::{ProcessRunner, Root};
 
 const MANIFEST: &str =
@@ -38,7 +38,7 @@ impl CiTestBench {
         let env = env.chain([("PATH".into(), path)]);
         let processes = ProcessRunner::new(env).expect("programs start");
         let root = Root::open(folder.path()).expect("the workspace opens");
-        let programs = WorkspacePrograms::new(&root, &processes, exec);
+        let programs = WorkspaceProgramRunner::new(&root, &processes, exec);
         Self { tools: tools(&programs, "0"), folder }
     }
 

@@ -3,14 +3,14 @@
 use serde_json::{Map, Value};
 
 use super::table::{LeadingDashPolicy, ListOptionStyle};
-use super::type_note::ArgumentTypeNote;
+use super::type_note::ArgumentTypeNotation;
 
 /// Argument of a declared command, with its type and default.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArgument {
     pub(super) name: String,
     pub(super) about: Option<String>,
-    pub(super) note: ArgumentTypeNote,
+    pub(super) note: ArgumentTypeNotation,
     /// The program's own default for the argument. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
     /// The JSON Schema of the argument, if it is declared by a schema instead of a type note such

@@ -44,7 +44,7 @@ pub(super) struct ArtefactFolders<'f> {
 
 /// A pattern whose placeholders are replaced by argument values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ArtefactQuery {
+pub(super) enum FilledArtefactPattern {
     /// A search for files in the workspace, or in the folder `base` if it is set.
     Within { base: Option<PathBuf>, search: ArtefactFileQuery },
     /// A path outside all folders in which the program may write artefacts.
@@ -120,7 +120,7 @@ impl ArtefactPattern {
         given: &CommandArgumentValues<'_>,
         cwd: &str,
         folders: &ArtefactFolders<'_>,
-    ) -> Result<Vec<ArtefactQuery>, ToolError> {
+    ) -> Result<Vec<FilledArtefactPattern>, ToolError> {
         let mut all: Vec<Vec<ArtefactPatternChar>> = vec![Vec::new()];
         for piece in &self.0 {
             match piece {
@@ -157,10 +157,10 @@ fn resolve_query(
     chars: &[ArtefactPatternChar],
     cwd: &str,
     folders: &ArtefactFolders<'_>,
-) -> ArtefactQuery {
+) -> FilledArtefactPattern {
     let written = name_text(chars);
     if OUTPUT_DEVICES.contains(&written.as_str()) {
-        return ArtefactQuery::Impossible;
+        return FilledArtefactPattern::Impossible;
     }
     let start = match written.starts_with('/') {
         true => String::new(),
@@ -170,10 +170,10 @@ fn resolve_query(
     let outside = folders.outside.iter().map(|folder| (Some(folder), folder.as_path()));
     let mut bases = std::iter::once((None, folders.workspace)).chain(outside);
     let found = bases.find_map(|(base, folder)| Some((base, names_below(&names, folder)?)));
-    let Some((base, names)) = found else { return ArtefactQuery::Outside(written) };
+    let Some((base, names)) = found else { return FilledArtefactPattern::Outside(written) };
     match file_query(names) {
-        Some(search) => ArtefactQuery::Within { base: base.cloned(), search },
-        None => ArtefactQuery::Impossible,
+        Some(search) => FilledArtefactPattern::Within { base: base.cloned(), search },
+        None => FilledArtefactPattern::Impossible,
     }
 }
 
@@ -246,18 +246,18 @@ impl CollectedArtefacts {
     /// Collects the regular files that match `queries` and changed since `started`.
     pub(super) fn collect(
         workspace: &Root,
-        queries: Vec<ArtefactQuery>,
+        queries: Vec<FilledArtefactPattern>,
         started: FileTime,
         watch: &DiskWorkMonitor,
     ) -> Result<Self, ToolError> {
         let mut collected = Self::default();
         for query in queries {
             match query {
-                ArtefactQuery::Within { base: None, search } => {
+                FilledArtefactPattern::Within { base: None, search } => {
                     let folder = ArtefactSearch { root: workspace, base: None, started, watch };
                     folder.run(&search, &mut collected)?;
                 }
-                ArtefactQuery::Within { base: Some(base), search } => {
+                FilledArtefactPattern::Within { base: Some(base), search } => {
                     let Ok(root) = Root::open(&base) else {
                         let path = base.to_string_lossy().into_owned();
                         collected.leave_out(path, "cannot be opened");
@@ -267,10 +267,10 @@ impl CollectedArtefacts {
                     let folder = ArtefactSearch { root: &root, base, started, watch };
                     folder.run(&search, &mut collected)?;
                 }
-                ArtefactQuery::Outside(path) => {
+                FilledArtefactPattern::Outside(path) => {
                     collected.leave_out(path, "is outside the workspace");
                 }
-                ArtefactQuery::Impossible => {}
+                FilledArtefactPattern::Impossible => {}
             }
         }
         if collected.is_full {

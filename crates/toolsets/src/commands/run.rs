@@ -14,10 +14,12 @@ use toolgate_contract::{
 };
 
 use super::argument::{CommandArgumentValues, pointer};
-use super::artefacts::{ArtefactFolders, ArtefactPattern, ArtefactQuery, CollectedArtefacts};
+use super::artefacts::{
+    ArtefactFolders, ArtefactPattern, CollectedArtefacts, FilledArtefactPattern,
+};
 use super::declared_command::DeclaredCommand;
 use crate::exec::{
-    OutputProgressParser, ProgramRunResult, StartFailureCause, TIMEOUT_MS, WorkspacePrograms,
+    OutputProgressParser, ProgramRunResult, StartFailureCause, TIMEOUT_MS, WorkspaceProgramRunner,
     bounds, set_trace_variables,
 };
 use toolgate_world::processes::ProgramStartRequest;
@@ -31,7 +33,7 @@ const EXTRA_TIME: Duration = Duration::from_secs(10);
 /// Tool that runs one declared command.
 pub(super) struct DeclaredCommandTool {
     declared: DeclaredCommand,
-    programs: WorkspacePrograms,
+    programs: WorkspaceProgramRunner,
     spec: ToolSpec,
 }
 
@@ -53,11 +55,11 @@ struct CommandRunResult {
 struct PreparedCommandCall {
     words: Vec<String>,
     stdin: Option<String>,
-    artefacts: Vec<ArtefactQuery>,
+    artefacts: Vec<FilledArtefactPattern>,
 }
 
 impl DeclaredCommandTool {
-    pub(super) fn new(declared: DeclaredCommand, programs: &WorkspacePrograms) -> Self {
+    pub(super) fn new(declared: DeclaredCommand, programs: &WorkspaceProgramRunner) -> Self {
         let timeout = timeout(&declared);
         let spec = ToolSpec {
             // The owner declares the program, so the policy need not treat it like arbitrary
@@ -234,13 +236,13 @@ impl DeclaredCommandTool {
 /// Refuses an argument that names an artefact outside the folders that a program in the sandbox can
 /// write. The sandbox would discard the file, and the call would still succeed.
 fn check_reachable(
-    filled: &[ArtefactQuery],
+    filled: &[FilledArtefactPattern],
     pattern: &ArtefactPattern,
     given: &CommandArgumentValues<'_>,
 ) -> Result<(), ToolError> {
     let outside = filled.iter().find_map(|query| match query {
-        ArtefactQuery::Outside(path) => Some(path),
-        ArtefactQuery::Within { .. } | ArtefactQuery::Impossible => None,
+        FilledArtefactPattern::Outside(path) => Some(path),
+        FilledArtefactPattern::Within { .. } | FilledArtefactPattern::Impossible => None,
     });
     let arguments = pattern.arguments();
     let (Some(path), Some(index)) = (outside, arguments.first()) else { return Ok(()) };
@@ -312,7 +314,7 @@ fn artefact_note(artefacts: &[String]) -> Option<String> {
 /// the declaration.
 fn find_program(
     declared: &DeclaredCommand,
-    programs: &WorkspacePrograms,
+    programs: &WorkspaceProgramRunner,
     cwd: &std::os::fd::OwnedFd,
     path: &str,
 ) -> Result<ResolvedProgram, ToolError> {

@@ -91,7 +91,7 @@ impl CommandTestBench {
         let processes = ProcessRunner::with_sandbox(env, sandbox).expect("programs can be started");
         let root = Root::open(workspace.path()).expect("the workspace opens");
         let programs =
-            exec::WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
+            exec::WorkspaceProgramRunner::new(&root, &processes, &exec::ExecSettings::default());
         let tools = programs.tools().into_iter().chain(tools(&programs, declared)).collect();
         Self { tools, workspace, events: Arc::default() }
     }

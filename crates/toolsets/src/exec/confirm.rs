@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use toolgate_contract::{ToolContext, ToolError};
 
-use super::programs::WorkspacePrograms;
+use super::programs::WorkspaceProgramRunner;
 use crate::confirmation::{ConfirmationRequest, ask_confirmation};
 use crate::counted::counted;
 use toolgate_world::Root;
@@ -25,7 +25,7 @@ const STDIN_CHARS_MAX: usize = 1000;
 /// directory in the call's own spelling.
 pub(super) async fn confirm(
     ctx: &ToolContext,
-    WorkspacePrograms { root, settings, .. }: &WorkspacePrograms,
+    WorkspaceProgramRunner { root, settings, .. }: &WorkspaceProgramRunner,
     start: &ProgramStartRequest,
     cwd: Option<&str>,
 ) -> Result<(), ToolError> {

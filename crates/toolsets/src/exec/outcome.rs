@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use toolgate_contract::{ResultText, ToolRunStatus};
 
-use super::output_extent::OutputStreamExtent;
+use super::output_extent::OutputStreamInfo;
 use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
@@ -54,11 +54,11 @@ pub(crate) struct ProgramRunResult {
     /// Standard output; only its beginning and end if it is too long.
     pub(super) stdout: String,
     /// Length and encoding of `stdout`.
-    pub(super) stdout_extent: OutputStreamExtent,
+    pub(super) stdout_extent: OutputStreamInfo,
     /// Standard error; only its beginning and end if it is too long.
     pub(super) stderr: String,
     /// Length and encoding of `stderr`.
-    pub(super) stderr_extent: OutputStreamExtent,
+    pub(super) stderr_extent: OutputStreamInfo,
     /// Id for exec_output to read the part left out; null if nothing is left out, or if you cannot
     /// call exec_output.
     pub(crate) output_id: Option<String>,

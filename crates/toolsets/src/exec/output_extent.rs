@@ -11,7 +11,7 @@ use toolgate_world::processes::CapturedOutput;
 
 /// Length and encoding of an output stream.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct OutputStreamExtent {
+pub(super) struct OutputStreamInfo {
     /// Bytes printed.
     pub(super) total_bytes: u64,
     /// Encoding.
@@ -44,7 +44,7 @@ impl OmittedOutput {
 
 /// Returns the part of `captured` that a result shows. Cut text contains a line that counts the
 /// bytes left out.
-pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamExtent) {
+pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamInfo) {
     let CapturedOutput { head, tail, total_bytes, is_complete: ended, .. } = captured;
     let lost_bytes = captured.lost_range().map_or(0, |lost| lost.end - lost.start);
     let join = |head: &[u8], tail: &[u8]| {
@@ -59,7 +59,7 @@ pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamExte
             }
             _ => encode([head, tail].concat()),
         };
-        (text, OutputStreamExtent { total_bytes: *total_bytes, encoding, cut, ended: *ended })
+        (text, OutputStreamInfo { total_bytes: *total_bytes, encoding, cut, ended: *ended })
     };
     if captured.cut_range().is_some() {
         // Cut text between characters.
@@ -72,7 +72,7 @@ pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamExte
     join(head, tail)
 }
 
-impl OutputStreamExtent {
+impl OutputStreamInfo {
     /// Formats `shown` as text for a reader, even if it is not UTF-8. A line counts the bytes left
     /// out.
     pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {

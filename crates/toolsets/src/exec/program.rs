@@ -25,7 +25,7 @@ impl ShellScriptPermission {
 
 /// The tool input that error messages refer to, so that they suggest fields that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProgramInputFields {
+pub(crate) enum ProgramInputFieldNames {
     /// The input of `exec.run`: `command`, `args`, `cwd`, `env`, `shell`.
     Program,
     /// The input of a command line, which is split or run by `sh` as needed: `command`, `args`,
@@ -35,7 +35,7 @@ pub(crate) enum ProgramInputFields {
     Project,
 }
 
-impl ProgramInputFields {
+impl ProgramInputFieldNames {
     /// Returns the name of the input field for the working directory.
     fn folder_field(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ pub(super) struct ProgramLookupRules<'c> {
     /// The folders in which names are looked up, as in `PATH`.
     pub(super) path: &'c str,
     pub(super) scripts: ShellScriptPermission,
-    pub(super) fields: ProgramInputFields,
+    pub(super) fields: ProgramInputFieldNames,
     /// Returns `true` if programs can see the file at a path, inside the sandbox.
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
@@ -220,7 +220,7 @@ fn advice(
     command: &str,
     path: &str,
     scripts: ShellScriptPermission,
-    fields: ProgramInputFields,
+    fields: ProgramInputFieldNames,
 ) -> Option<String> {
     let first = command.split_whitespace().next()?;
     if let Some(instead) = fields.builtin_advice(first, scripts) {
@@ -230,7 +230,7 @@ fn advice(
         return Some(format!("; {}", fields.separate_args_advice(scripts)));
     }
     // A project needs the very program that it names.
-    if command.contains('/') || fields == ProgramInputFields::Project {
+    if command.contains('/') || fields == ProgramInputFieldNames::Project {
         return None;
     }
     nearest_program(command, path).map(|name| format!("; did you mean `{name}`?"))

@@ -25,7 +25,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs programs in a workspace, and stores output that is too long for a result. Clones are cheap.
 #[derive(Clone)]
-pub struct WorkspacePrograms {
+pub struct WorkspaceProgramRunner {
     pub(crate) root: Root,
     pub(crate) processes: ProcessRunner,
     pub(crate) settings: Arc<ExecSettings>,
@@ -48,7 +48,7 @@ pub(crate) enum StartFailureCause {
     Arguments,
 }
 
-impl WorkspacePrograms {
+impl WorkspaceProgramRunner {
     /// Creates the runner of programs that start in `root`, with `settings`.
     pub fn new(root: &Root, processes: &ProcessRunner, settings: &ExecSettings) -> Self {
         Self {

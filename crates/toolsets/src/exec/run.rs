@@ -10,8 +10,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolR
 
 use super::confirm::confirm;
 use super::outcome::ProgramRunResult;
-use super::program::ProgramInputFields;
-use super::programs::{StartFailureCause, WorkspacePrograms};
+use super::program::ProgramInputFieldNames;
+use super::programs::{StartFailureCause, WorkspaceProgramRunner};
 use super::start::prepare_start;
 use toolgate_world::processes::ProgramStartRequest;
 
@@ -27,7 +27,7 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 
 /// The `exec.run` tool.
 pub(super) struct RunProgram {
-    programs: WorkspacePrograms,
+    programs: WorkspaceProgramRunner,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -83,11 +83,11 @@ impl Tool for RunProgram {
         if self.programs.settings.confirm.is_empty() {
             return Ok(());
         }
-        self.programs.prepare(ctx, input.clone(), ProgramInputFields::Program).await.map(drop)
+        self.programs.prepare(ctx, input.clone(), ProgramInputFieldNames::Program).await.map(drop)
     }
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
-        let start = self.programs.prepare(ctx, input, ProgramInputFields::Program).await?;
+        let start = self.programs.prepare(ctx, input, ProgramInputFieldNames::Program).await?;
         let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::invalid("/command", message),
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
@@ -105,12 +105,12 @@ impl Tool for RunProgram {
 }
 
 impl RunProgram {
-    pub(super) fn new(programs: &WorkspacePrograms) -> Self {
+    pub(super) fn new(programs: &WorkspaceProgramRunner) -> Self {
         Self { programs: programs.for_tool(Self::NAME) }
     }
 }
 
-impl WorkspacePrograms {
+impl WorkspaceProgramRunner {
     /// Looks up the program of `input`, and asks a person to confirm it if necessary. Errors refer
     /// to `fields`.
     ///
@@ -119,7 +119,7 @@ impl WorkspacePrograms {
         &self,
         ctx: &ToolContext,
         input: RunProgramInput,
-        fields: ProgramInputFields,
+        fields: ProgramInputFieldNames,
     ) -> Result<ProgramStartRequest, ToolError> {
         let cwd = input.cwd.clone();
         let start = self.prepare_unconfirmed(ctx, input, fields).await?;
@@ -133,7 +133,7 @@ impl WorkspacePrograms {
         &self,
         ctx: &ToolContext,
         input: RunProgramInput,
-        fields: ProgramInputFields,
+        fields: ProgramInputFieldNames,
     ) -> Result<ProgramStartRequest, ToolError> {
         let programs = self.clone();
         let trace = ctx.trace.clone();

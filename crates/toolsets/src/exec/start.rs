@@ -10,8 +10,8 @@ use toolgate_contract::{ToolError, TraceContext};
 
 use super::ExecSettings;
 use super::offline_variables::offline_variables;
-use super::program::{ProgramInputFields, ProgramLookupRules, ShellScriptPermission};
-use super::programs::WorkspacePrograms;
+use super::program::{ProgramInputFieldNames, ProgramLookupRules, ShellScriptPermission};
+use super::programs::WorkspaceProgramRunner;
 use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
 use toolgate_world::processes::{ProgramRunLimits, ProgramStartRequest, refused_variable};
@@ -32,11 +32,11 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// `trace`.
 pub(super) fn prepare_start(
     input: RunProgramInput,
-    fields: ProgramInputFields,
+    fields: ProgramInputFieldNames,
     trace: Option<&TraceContext>,
-    programs: &WorkspacePrograms,
+    programs: &WorkspaceProgramRunner,
 ) -> Result<ProgramStartRequest, ToolError> {
-    let WorkspacePrograms { root, processes, settings, .. } = programs;
+    let WorkspaceProgramRunner { root, processes, settings, .. } = programs;
     let RunProgramInput { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } =
         input;
     let path = processes.search_path();
@@ -58,11 +58,11 @@ pub(super) fn prepare_start(
     let confinement = programs.confinement();
     // Other tools set the variables of their programs themselves.
     let offline: &[(&str, &str)] = match fields {
-        ProgramInputFields::Program => {
+        ProgramInputFieldNames::Program => {
             let words = [command.as_str()].into_iter().chain(args.iter().map(String::as_str));
             offline_variables(confinement.as_ref(), words)
         }
-        ProgramInputFields::CommandLine | ProgramInputFields::Project => &[],
+        ProgramInputFieldNames::CommandLine | ProgramInputFieldNames::Project => &[],
     };
     let is_visible = |program: &Path| match &confinement {
         None => true,

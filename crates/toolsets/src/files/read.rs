@@ -18,7 +18,7 @@ use crate::counted::counted;
 use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding, seven_bit_name};
 use content::OpenFileContent;
 use picture::{PictureSize, ShownPicture};
-use several::{FileReadResult, FurtherFileResult, PATHS_MAX};
+use several::{AdditionalFileResult, FileReadResult, PATHS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile, quoted_path};
 
@@ -117,7 +117,7 @@ pub(super) struct ReadFileOutput {
     /// Further files of `paths`, with the same fields, or with `path` and `error`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
-    others: Vec<FurtherFileResult>,
+    others: Vec<AdditionalFileResult>,
     /// Size of the picture before it was scaled down to be shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     scaled_from: Option<PictureSize>,
@@ -450,7 +450,7 @@ fn fill_output(
         Some(order) => Some(order.utf16_name()),
         None => seven_bit_name(&bytes).filter(|_| output.encoding == FileContentEncoding::Utf8),
     };
-    let part = ReadContentPosition { offset, at_end: end == size, path: &output.path };
+    let part = EncodingErrorLocation { offset, at_end: end == size, path: &output.path };
     output.content = Some(match (output.encoding, utf16) {
         (FileContentEncoding::Base64, _) => BASE64_STANDARD.encode(&bytes),
         (FileContentEncoding::Utf8, Some(order)) => part.decode_utf16(&bytes, order)?,
@@ -501,14 +501,14 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
 }
 
 /// The location of a part of a file's content, for errors about its encoding.
-struct ReadContentPosition<'p> {
+struct EncodingErrorLocation<'p> {
     offset: u64,
     /// True if the part ends at the end of the file.
     at_end: bool,
     path: &'p str,
 }
 
-impl ReadContentPosition<'_> {
+impl EncodingErrorLocation<'_> {
     /// Converts `bytes` to text. An error names the encoding of the file, whose `whole` content is
     /// known if it is small.
     fn into_utf8(self, bytes: Vec<u8>, whole: Option<&[u8]>) -> Result<String, ToolError> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations,
+    ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations, KeepActiveGuard,
     ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, Tool, ToolContext, ToolError,
     ToolErrorKind, ToolFuture, ToolId, ToolSpec,
 };
@@ -179,7 +179,7 @@ impl FileResourceSource {
         ctx: &ToolContext,
         uri: &str,
         changes: &ChangeFeed,
-    ) -> Result<ActivityGuard, ToolError> {
+    ) -> Result<KeepActiveGuard, ToolError> {
         let path = explicit_path(&self.uris.parse_path(uri)?);
         let look = {
             let path = path.clone();
@@ -258,11 +258,11 @@ impl ResourceSource for FileResourceSource {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> ToolFuture<'a, ActivityGuard> {
+    ) -> ToolFuture<'a, KeepActiveGuard> {
         Box::pin(self.start_watching(ctx, uri, changes))
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
+    fn watch_list(&self, changes: &ChangeFeed) -> KeepActiveGuard {
         self.watcher.watch_list(changes)
     }
 

@@ -17,7 +17,7 @@ use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_world::Root;
 use toolgate_world::root::{
-    DiskWorkMonitor, EntryKind, EscapedPath, InspectionDepth, PathEscapeReason, quoted_path,
+    DiskWorkMonitor, EntryKind, OutsideRootReason, PathCheckDepth, PathOutsideRoot, quoted_path,
 };
 
 /// Maximum number of bytes that are read of a repository's list of alternate object stores.
@@ -312,18 +312,18 @@ fn outside_error(folder: &str, path: &Path) -> ToolError {
 }
 
 /// Returns how thoroughly to check the entry `at` of the `.git` folder.
-fn git_entry_check(at: &Path) -> InspectionDepth {
+fn git_entry_check(at: &Path) -> PathCheckDepth {
     let mut names = at.iter().filter_map(OsStr::to_str);
     match (names.next(), names.next()) {
-        (Some(name), None) if UNCHECKED_ENTRIES.contains(&name) => InspectionDepth::Skip,
-        (Some(name), _) if CHECKED_FOLDERS.contains(&name) => InspectionDepth::Contents,
-        (Some(_) | None, _) => InspectionDepth::Target,
+        (Some(name), None) if UNCHECKED_ENTRIES.contains(&name) => PathCheckDepth::Skip,
+        (Some(name), _) if CHECKED_FOLDERS.contains(&name) => PathCheckDepth::Contents,
+        (Some(_) | None, _) => PathCheckDepth::Target,
     }
 }
 
 /// Returns how thoroughly to check an entry of an object store.
-fn store_entry_check(_: &Path) -> InspectionDepth {
-    InspectionDepth::Contents
+fn store_entry_check(_: &Path) -> PathCheckDepth {
+    PathCheckDepth::Contents
 }
 
 /// Checks that nothing in the folder `dir` of the repository leads out of the root.
@@ -335,7 +335,7 @@ fn check_all_inside(
     dir: &str,
     folder: &str,
     watch: &DiskWorkMonitor,
-    depth_of: fn(&Path) -> InspectionDepth,
+    depth_of: fn(&Path) -> PathCheckDepth,
 ) -> Result<(), ToolError> {
     let escaped =
         root.find_escaped_path(dir, ENTRIES_MAX, watch, depth_of).map_err(|err| match err.fault {
@@ -346,10 +346,10 @@ fn check_all_inside(
         });
     match escaped? {
         None => Ok(()),
-        Some(EscapedPath { path, reason: PathEscapeReason::LeadsOut }) => {
+        Some(PathOutsideRoot { path, reason: OutsideRootReason::LeadsOut }) => {
             Err(outside_error(folder, &root.path().join(path)))
         }
-        Some(EscapedPath { path, reason: PathEscapeReason::NotRegular }) => {
+        Some(PathOutsideRoot { path, reason: OutsideRootReason::NotRegular }) => {
             Err(ToolError::not_allowed(format!(
                 "the repository in {} has an entry that is not a file, at {}; remove it",
                 quoted_path(folder),

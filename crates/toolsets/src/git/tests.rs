@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput};
 
 use super::{GitProgram, GitSettings, OutsideRepositoryAccess, tools};
-use crate::exec::{self, WorkspacePrograms};
+use crate::exec::{self, WorkspaceProgramRunner};
 use toolgate_world::{ProcessRunner, Root};
 
 /// The tools over a workspace that is a repository on the branch `main`, and a folder around it.
@@ -59,7 +59,8 @@ impl GitTestBench {
         let path = std::env::var_os("PATH").expect("there is a PATH");
         let processes = ProcessRunner::new([home, ("PATH".into(), path)]);
         let root = Root::open(&folder.path().join("workspace")).expect("the workspace opens");
-        let programs = WorkspacePrograms::new(&root, &processes.expect("programs start"), exec);
+        let programs =
+            WorkspaceProgramRunner::new(&root, &processes.expect("programs start"), exec);
         Self { tools: tools(&programs, settings), folder }
     }
 
@@ -126,7 +127,7 @@ async fn every_tool_is_unavailable_without_git() {
     let folder = TempDir::new().unwrap();
     let processes = ProcessRunner::new([("PATH".into(), folder.path().into())]).unwrap();
     let root = Root::open(folder.path()).unwrap();
-    let programs = WorkspacePrograms::new(&root, &processes, &exec::ExecSettings::default());
+    let programs = WorkspaceProgramRunner::new(&root, &processes, &exec::ExecSettings::default());
     let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
     for tool in tools(&programs, &GitSettings::default()) {
         let input = match tool.spec().id.as_str() {

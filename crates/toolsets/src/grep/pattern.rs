@@ -30,7 +30,7 @@ pub(crate) enum CaseSensitivity {
 
 /// The span of text that one match may cover.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum MatchLineSpan {
+pub(crate) enum MultilineMatching {
     #[default]
     SingleLine,
     MultiLine,
@@ -45,7 +45,7 @@ pub(crate) struct TextPattern<'p> {
     /// True to match whole words only.
     pub(crate) word: bool,
     pub(crate) case: CaseSensitivity,
-    pub(crate) span: MatchLineSpan,
+    pub(crate) span: MultilineMatching,
 }
 
 impl TextPattern<'_> {
@@ -61,12 +61,12 @@ impl TextPattern<'_> {
             return Err(ToolError::invalid("/query", message));
         }
         let mut builder = RegexMatcherBuilder::new();
-        let across = (span == MatchLineSpan::MultiLine).then(|| across_lines(text, literal));
+        let across = (span == MultilineMatching::MultiLine).then(|| across_lines(text, literal));
         let is_fixed = literal && across.is_none();
         builder.multi_line(true).fixed_strings(is_fixed).word(word).size_limit(REGEX_BYTES_MAX);
         builder.dfa_size_limit(DFA_BYTES_MAX);
         // If this is off, `$` also matches before a `\r\n`, and nothing matches the end of a line.
-        builder.crlf(span == MatchLineSpan::SingleLine);
+        builder.crlf(span == MultilineMatching::SingleLine);
         match case {
             CaseSensitivity::Smart => builder.case_smart(true),
             CaseSensitivity::Sensitive => &mut builder,
@@ -76,7 +76,7 @@ impl TextPattern<'_> {
             // The crate draws the expression with a caret. Only the last line names the error.
             let why = err.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            let advice = if text.contains('\n') && span == MatchLineSpan::SingleLine {
+            let advice = if text.contains('\n') && span == MultilineMatching::SingleLine {
                 "a match cannot span lines; search_text can with multiline: true"
             } else if literal {
                 "a match cannot span lines"

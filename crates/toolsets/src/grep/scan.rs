@@ -10,7 +10,7 @@ use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
 
-use super::MatchLineSpan;
+use super::MultilineMatching;
 use crate::text_encoding::ByteOrder;
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
@@ -42,20 +42,20 @@ pub(crate) enum FileMatchOutcome {
 
 impl FileScanner {
     /// Returns a scanner that numbers lines and shows `context` lines around a match.
-    pub(crate) fn with_line_numbers(context: usize, span: MatchLineSpan) -> Self {
+    pub(crate) fn with_line_numbers(context: usize, span: MultilineMatching) -> Self {
         Self::new(context, span, true)
     }
 
     /// Returns a scanner without line numbers and context, which is faster.
-    pub(crate) fn without_line_numbers(span: MatchLineSpan) -> Self {
+    pub(crate) fn without_line_numbers(span: MultilineMatching) -> Self {
         Self::new(0, span, false)
     }
 
-    fn new(context: usize, span: MatchLineSpan, numbers: bool) -> Self {
+    fn new(context: usize, span: MultilineMatching, numbers: bool) -> Self {
         let mut builder = SearcherBuilder::new();
         match span {
-            MatchLineSpan::SingleLine => builder.line_terminator(LineTerminator::crlf()),
-            MatchLineSpan::MultiLine => builder.multi_line(true),
+            MultilineMatching::SingleLine => builder.line_terminator(LineTerminator::crlf()),
+            MultilineMatching::MultiLine => builder.multi_line(true),
         };
         let searcher = builder
             .line_number(numbers)
@@ -76,7 +76,7 @@ impl FileScanner {
         sink: &mut S,
     ) -> FileMatchOutcome {
         let bytes = file.meta().size();
-        let mut flagged = BinaryFlagSink { sink, binary: false };
+        let mut flagged = BinaryDetectingSink { sink, binary: false };
         let searched = if bytes <= WHOLE_BYTES_MAX {
             self.text_len = 0;
             let Ok(read) = file.read_whole(&mut self.text) else {
@@ -135,12 +135,12 @@ impl Read for CancelableReader<'_> {
 }
 
 /// A sink that also records whether the search stopped at binary data.
-struct BinaryFlagSink<'s, S> {
+struct BinaryDetectingSink<'s, S> {
     sink: &'s mut S,
     binary: bool,
 }
 
-impl<S: Sink<Error = io::Error>> Sink for BinaryFlagSink<'_, S> {
+impl<S: Sink<Error = io::Error>> Sink for BinaryDetectingSink<'_, S> {
     type Error = io::Error;
 
     fn matched(&mut self, searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, BoxFuture, ChangeFeed, PromptSource, ServerChange, ToolError,
+    AnyPrompt, BoxFuture, ChangeFeed, KeepActiveGuard, PromptSource, ServerChange, ToolError,
     ToolErrorKind,
 };
 
 use super::file_prompt::FileBackedPrompt;
 use super::prompt_file::PromptFile;
-use crate::front_matter::{FileProblem, SkippedFile};
+use crate::front_matter::{FileErrorWithLine, SkippedFile};
 use crate::workspace_scan::{FileValueCache, WorkspaceScan, WorkspaceScanState};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind};
@@ -27,7 +27,7 @@ pub struct PromptFolder {
 }
 
 /// The result of reading one prompt file: a prompt or an error.
-pub(super) type PromptFileResult = Result<Arc<PromptFile>, FileProblem>;
+pub(super) type PromptFileResult = Result<Arc<PromptFile>, FileErrorWithLine>;
 /// Parsed prompt files of a folder.
 pub(super) type PromptFiles = Vec<Arc<PromptFile>>;
 
@@ -58,7 +58,7 @@ impl PromptSource for PromptFolder {
         self.scan.left_out_reason(|left_out| left_out.file == file)
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
+    fn watch_list(&self, changes: &ChangeFeed) -> KeepActiveGuard {
         let changes = changes.clone();
         self.scan.subscribe(move |_, _| changes.publish(&ServerChange::Prompts))
     }
@@ -139,11 +139,11 @@ fn read_file(
         if size > FILE_BYTES_MAX {
             let message =
                 format!("the file has {size} bytes; a prompt can have at most {FILE_BYTES_MAX}");
-            return Ok(Err(FileProblem::whole(message)));
+            return Ok(Err(FileErrorWithLine::whole(message)));
         }
         Ok(match String::from_utf8(file.read(0, size, watch)?) {
             Ok(text) => PromptFile::parse(name, &text).map(Arc::new),
-            Err(_) => Err(FileProblem::whole("it is not UTF-8")),
+            Err(_) => Err(FileErrorWithLine::whole("it is not UTF-8")),
         })
     })
 }

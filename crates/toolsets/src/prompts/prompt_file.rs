@@ -7,7 +7,7 @@ use serde_saphyr::Spanned;
 use toolgate_contract::{PromptArgument, PromptSpec};
 
 use super::template::PromptTemplate;
-use crate::front_matter::{self, FileProblem, MarkdownFileParts, YamlValueRequirements};
+use crate::front_matter::{self, FileErrorWithLine, MarkdownFileParts, YamlValueRequirements};
 use crate::icons;
 
 /// A parsed prompt file.
@@ -75,10 +75,10 @@ const REQUIREMENTS: YamlValueRequirements = &[
 
 impl PromptFile {
     /// Parses `text`, the content of a file, as the prompt `name`.
-    pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileProblem> {
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileErrorWithLine> {
         if !is_name(name) {
             let why = format!("a prompt's name must be {NAME_RULE}");
-            return Err(FileProblem::whole(why));
+            return Err(FileErrorWithLine::whole(why));
         }
         let MarkdownFileParts { head, body, body_line } = front_matter::split_if_any(text)?;
         let PromptFrontMatter { title, description, arguments } =
@@ -97,18 +97,18 @@ impl PromptFile {
                 argument.value;
             if !is_name(&name) {
                 let why = format!("`{name}` is not a valid argument name: it must be {NAME_RULE}");
-                return Err(FileProblem::at_line(line, why));
+                return Err(FileErrorWithLine::at_line(line, why));
             }
             let completion = match kind {
                 PromptArgumentKind::Text => ArgumentCompletions::Values(values),
                 PromptArgumentKind::Path if values.is_empty() => ArgumentCompletions::Paths,
                 PromptArgumentKind::Path => {
                     let why = format!("`{name}` has `values` and `kind: path`; give one of them");
-                    return Err(FileProblem::at_line(line, why));
+                    return Err(FileErrorWithLine::at_line(line, why));
                 }
             };
             if completions.insert(name.clone(), completion).is_some() {
-                return Err(FileProblem::at_line(
+                return Err(FileErrorWithLine::at_line(
                     line,
                     format!("the argument `{name}` appears twice"),
                 ));
@@ -118,8 +118,9 @@ impl PromptFile {
         let own = [&spec.title, &spec.description];
         let arguments = spec.arguments.iter().flat_map(|it| [&it.title, &it.description]);
         own.into_iter().chain(arguments).flatten().try_for_each(|text| {
-            front_matter::check_text(text)
-                .map_err(|fault| FileProblem::whole(format!("a title or description {fault}")))
+            front_matter::check_text(text).map_err(|fault| {
+                FileErrorWithLine::whole(format!("a title or description {fault}"))
+            })
         })?;
         let names: Vec<&str> = completions.keys().map(String::as_str).collect();
         let template = PromptTemplate::parse(body, body_line, &names)?;

@@ -2,7 +2,7 @@
 
 use toolgate_contract::{MessageRole, PromptArguments};
 
-use crate::front_matter::FileProblem;
+use crate::front_matter::FileErrorWithLine;
 
 /// The text of a prompt with placeholders, in messages by role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,22 +34,28 @@ pub(super) enum FilledPromptPart {
 
 impl PromptTemplate {
     /// Parses the template `body`, which starts on the line `first`, of a prompt with `arguments`.
-    pub(super) fn parse(body: &str, first: usize, arguments: &[&str]) -> Result<Self, FileProblem> {
+    pub(super) fn parse(
+        body: &str,
+        first: usize,
+        arguments: &[&str],
+    ) -> Result<Self, FileErrorWithLine> {
         let mut messages = vec![(MessageRole::User, Vec::new())];
         for (line, text) in (first..).zip(body.lines()) {
-            if let Some(role) = parse_role(text).map_err(|why| FileProblem::at_line(line, why))? {
+            if let Some(role) =
+                parse_role(text).map_err(|why| FileErrorWithLine::at_line(line, why))?
+            {
                 messages.push((role, Vec::new()));
                 continue;
             }
             let read =
-                parse_line(text, arguments).map_err(|why| FileProblem::at_line(line, why))?;
+                parse_line(text, arguments).map_err(|why| FileErrorWithLine::at_line(line, why))?;
             if let Some((_, lines)) = messages.last_mut() {
                 lines.push(read);
             }
         }
         messages.retain(|(_, lines)| lines.iter().any(PromptTemplateLine::has_content));
         if messages.is_empty() {
-            return Err(FileProblem::at_line(
+            return Err(FileErrorWithLine::at_line(
                 first,
                 "the prompt is empty: there is no text besides the front matter",
             ));

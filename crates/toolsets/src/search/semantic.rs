@@ -10,7 +10,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::index_status::{partial_line, status_line};
 use super::{
-    IndexState, IndexStateReport, SearchHit, SearchHitPlace, SearchRequest, SearchResult,
+    IndexState, IndexStateReport, SearchHit, SearchHitLocation, SearchRequest, SearchResult,
     SearchService, WORKSPACE, distinct_tags, explain_narrowing,
 };
 use crate::counted::counted;
@@ -58,7 +58,7 @@ pub struct SearchByMeaningOutput {
     /// Best match first.
     matches: Vec<PassageMatch>,
     /// Models that the search used.
-    usage: SearchModelUsage,
+    usage: SearchModelsUsed,
     /// The correction of a misspelled name in the query, or the reason why nothing was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
@@ -103,12 +103,12 @@ struct PassageMatch {
     vector: Option<Vec<f64>>,
     /// Up to three more places in the file, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    more: Vec<FurtherMatchPlace>,
+    more: Vec<AdditionalMatchLocation>,
 }
 
 /// A further matching place in the file of a match.
 #[derive(Debug, Serialize, JsonSchema)]
-struct FurtherMatchPlace {
+struct AdditionalMatchLocation {
     /// The first line, from 1.
     line_start: u32,
     /// The last line of this place.
@@ -119,7 +119,7 @@ struct FurtherMatchPlace {
 
 /// Models that found the matches.
 #[derive(Debug, Serialize, JsonSchema)]
-struct SearchModelUsage {
+struct SearchModelsUsed {
     /// The model of the vectors that were used: the configured or the built-in one.
     embedding_model: Option<String>,
     /// Milliseconds that the configured model took for the query; null if it was not used.
@@ -193,7 +193,7 @@ impl Tool for SearchByMeaning {
             false => hint,
         };
         let rerank_model = rerank_model.map(str::to_owned);
-        let usage = SearchModelUsage { embedding_model, embed_time_ms, rerank_model, note };
+        let usage = SearchModelsUsed { embedding_model, embed_time_ms, rerank_model, note };
         Ok(SearchByMeaningOutput {
             matches: hits.into_iter().map(PassageMatch::from_hit).collect(),
             usage,
@@ -209,7 +209,8 @@ impl Tool for SearchByMeaning {
             let path = escape_line(&it.path);
             body += &format!("{path}:{}-{}\n{}\n", it.line_start, it.line_end, it.snippet);
             if !it.more.is_empty() {
-                let places: Vec<String> = it.more.iter().map(FurtherMatchPlace::line).collect();
+                let places: Vec<String> =
+                    it.more.iter().map(AdditionalMatchLocation::line).collect();
                 body += &format!("also {}\n", places.join(", "));
             }
             body.push('\n');
@@ -253,14 +254,14 @@ impl PassageMatch {
             snippet,
             metadata: Some(metadata).filter(|it| !it.is_empty()),
             vector,
-            more: more.into_iter().map(FurtherMatchPlace::from_place).collect(),
+            more: more.into_iter().map(AdditionalMatchLocation::from_place).collect(),
         }
     }
 }
 
-impl FurtherMatchPlace {
-    fn from_place(place: SearchHitPlace) -> Self {
-        let SearchHitPlace { first, last, symbol } = place;
+impl AdditionalMatchLocation {
+    fn from_place(place: SearchHitLocation) -> Self {
+        let SearchHitLocation { first, last, symbol } = place;
         Self { line_start: first, line_end: last, symbol }
     }
 

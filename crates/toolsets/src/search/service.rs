@@ -36,7 +36,7 @@ use super::{SearchSettings, WORKSPACE, embedders};
 use crate::files as files_toolset;
 use toolgate_world::{HttpFetcher, Root};
 
-pub(crate) use answer::{SearchHit, SearchHitPlace, SearchResult};
+pub(crate) use answer::{SearchHit, SearchHitLocation, SearchResult};
 pub(crate) use collection::{NewDocument, UpsertSummary};
 pub use progress::{IndexState, IndexStateReport};
 pub(crate) use query::{
@@ -172,7 +172,7 @@ impl SearchService {
                 index,
                 is_last: left == 0,
             };
-            let found = ctx.unless_canceled(attempt.run(ctx, &mut query_vector)).await?;
+            let found = ctx.run_unless_canceled(attempt.run(ctx, &mut query_vector)).await?;
             match found {
                 Ok(Some(found)) => return Ok(found),
                 // A file that was to be shown has changed.
@@ -220,7 +220,7 @@ impl SearchService {
             let filter = filter.clone().filter(|_| report.state != IndexState::Absent);
             let Some(filter) = filter else { return Ok((Vec::new(), report)) };
             let finding = collection.engine.find_definitions(query.to_owned(), filter, limit);
-            let found = ctx.unless_canceled(finding).await?;
+            let found = ctx.run_unless_canceled(finding).await?;
             let retry = match found {
                 Ok(found) => return Ok((found, report)),
                 Err(err) if left > 0 => collection.rebuild_if_damaged(err).await,

@@ -112,7 +112,7 @@ impl Tool for UpsertDocuments {
             put.push(document);
         }
         let upserted = ctx
-            .unless_canceled(self.service.upsert(&namespace, put, remove.into_iter().collect()))
+            .run_unless_canceled(self.service.upsert(&namespace, put, remove.into_iter().collect()))
             .await??;
         let UpsertSummary { added, replaced, removed, documents } = upserted;
         Ok(UpsertDocumentsOutput { added, replaced, removed, documents })

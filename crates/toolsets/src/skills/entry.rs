@@ -10,7 +10,7 @@ use toolgate_contract::printable::json_texts;
 use toolgate_contract::{ResourceContents, ResourceSpec, Skill, SkillFile, SkillFileList};
 
 use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
-use crate::front_matter::{self, FileProblem};
+use crate::front_matter::{self, FileErrorWithLine};
 use crate::{icons, media, uri_paths};
 
 /// Skill that the server offers to clients.
@@ -81,7 +81,7 @@ impl OfferedSkill {
     pub(super) fn new(
         path: &str,
         files: impl IntoIterator<Item = (String, Arc<SkillFileInfo>, SkillFileOrigin)>,
-    ) -> Result<Self, FileProblem> {
+    ) -> Result<Self, FileErrorWithLine> {
         let part = |(inner, info, origin): (String, _, _)| OfferedSkillFile {
             uri: format!(
                 "{SCHEME}{}/{}",
@@ -95,9 +95,12 @@ impl OfferedSkill {
         let mut files: Vec<OfferedSkillFile> = files.into_iter().map(part).collect();
         files.sort_by(|a, b| a.uri.cmp(&b.uri));
         let skill = files.iter().find(|part| part.path == SKILL_FILE);
-        let skill = skill.ok_or_else(|| FileProblem::whole("it is not a regular file"))?;
-        let text =
-            skill.info.text.as_deref().ok_or_else(|| FileProblem::whole("it is not UTF-8"))?;
+        let skill = skill.ok_or_else(|| FileErrorWithLine::whole("it is not a regular file"))?;
+        let text = skill
+            .info
+            .text
+            .as_deref()
+            .ok_or_else(|| FileErrorWithLine::whole("it is not UTF-8"))?;
         let (head, front_matter) = parse_head(text)?;
         let name = text_value(&front_matter, head, "name")?;
         let about = text_value(&front_matter, head, "description")?;
@@ -106,20 +109,20 @@ impl OfferedSkill {
             let why = format!(
                 "its name is `{name}`, but its folder is `{folder}`; they must be the same"
             );
-            return Err(FileProblem::at_line(key_line(head, "name"), why));
+            return Err(FileErrorWithLine::at_line(key_line(head, "name"), why));
         }
         if !is_name(&name) {
             let why = format!(
                 "`{name}` is not a valid skill name: use a-z, 0-9 and single `-` between them, at \
                  most 64 characters"
             );
-            return Err(FileProblem::at_line(key_line(head, "name"), why));
+            return Err(FileErrorWithLine::at_line(key_line(head, "name"), why));
         }
         for (key, value) in &front_matter {
             json_texts(value).into_iter().try_for_each(|text| {
                 front_matter::check_text(text).map_err(|fault| {
                     let why = format!("a text of `{key}` {fault}");
-                    FileProblem::at_line(key_line(head, key), why)
+                    FileErrorWithLine::at_line(key_line(head, key), why)
                 })
             })?;
         }
@@ -168,14 +171,14 @@ impl OfferedSkillFile {
     }
 }
 
-pub(super) fn too_many_files(count: usize) -> FileProblem {
-    FileProblem::whole(format!(
+pub(super) fn too_many_files(count: usize) -> FileErrorWithLine {
+    FileErrorWithLine::whole(format!(
         "the skill has {count} files or more; a skill can have at most {FILES_MAX}"
     ))
 }
 
-pub(super) fn too_large(bytes: u64) -> FileProblem {
-    FileProblem::whole(format!(
+pub(super) fn too_large(bytes: u64) -> FileErrorWithLine {
+    FileErrorWithLine::whole(format!(
         "the files of the skill have {bytes} bytes or more; a skill can have at most {BYTES_MAX}"
     ))
 }
@@ -184,7 +187,7 @@ pub(super) fn too_large(bytes: u64) -> FileProblem {
 ///
 /// Many published skills have a description with a colon and no quotes. Such a value is used
 /// unchanged.
-fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
+fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileErrorWithLine> {
     let head = front_matter::split(text)?.head;
     let parsed = front_matter::parse(head, &[]).or_else(|problem| {
         let quoted = front_matter::quote_broken_values(head).ok_or_else(|| problem.clone())?;
@@ -193,7 +196,7 @@ fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
     match parsed? {
         Value::Object(fields) => Ok((head, fields)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(FileProblem::at_line(2, "the front matter is not a list of `key: value`"))
+            Err(FileErrorWithLine::at_line(2, "the front matter is not a list of `key: value`"))
         }
     }
 }
@@ -204,7 +207,7 @@ fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileProblem> {
 /// Fails if the front matter is missing or invalid. The message names the line and the reason.
 pub fn front_matter(text: &str) -> Result<Map<String, Value>, String> {
     let fields = parse_head(text).map(|(_, fields)| fields);
-    fields.map_err(|FileProblem { line, message }| format!("line {line}: {message}"))
+    fields.map_err(|FileErrorWithLine { line, message }| format!("line {line}: {message}"))
 }
 
 /// Returns the value of `key` in the front matter, which must be text.
@@ -212,14 +215,14 @@ fn text_value(
     front_matter: &Map<String, Value>,
     head: &str,
     key: &str,
-) -> Result<String, FileProblem> {
+) -> Result<String, FileErrorWithLine> {
     match front_matter.get(key) {
         Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
-        Some(_) => Err(FileProblem::at_line(
+        Some(_) => Err(FileErrorWithLine::at_line(
             key_line(head, key),
             format!("`{key}` must be text and not empty; put it in quotes"),
         )),
-        None => Err(FileProblem::at_line(1, format!("the front matter has no `{key}`"))),
+        None => Err(FileErrorWithLine::at_line(1, format!("the front matter has no `{key}`"))),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use toolgate_contract::{
-    ActivityGuard, ChangeFeed, CompletionRequest, Effects, ResourceContents, ResourceSource,
+    ChangeFeed, CompletionRequest, Effects, KeepActiveGuard, ResourceContents, ResourceSource,
     ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolContext, ToolError,
     ToolErrorKind, ToolFuture, ToolId, ToolSpec, UriClaimStrength,
 };
@@ -219,11 +219,11 @@ impl ResourceSource for SkillLibrary {
         _ctx: &'a ToolContext,
         _uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> ToolFuture<'a, ActivityGuard> {
+    ) -> ToolFuture<'a, KeepActiveGuard> {
         Box::pin(async { Ok(self.watch_list(changes)) })
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
+    fn watch_list(&self, changes: &ChangeFeed) -> KeepActiveGuard {
         let changes = changes.clone();
         self.scan.subscribe(move |before, now| report_changes(before, now, &changes))
     }

@@ -9,7 +9,7 @@ use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::entry::{OfferedSkill, SkillFileInfo, SkillFileOrigin, too_large, too_many_files};
 use super::{BYTES_MAX, FILES_MAX, SHIPPED, SKILL_FILE, SKILL_FILE_BYTES_MAX};
-use crate::front_matter::{FileProblem, SkippedFile};
+use crate::front_matter::{FileErrorWithLine, SkippedFile};
 use crate::workspace_scan::{FileValueCache, WorkspaceScanState};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkFolder, WalkStartPoint};
@@ -192,7 +192,7 @@ impl SkillFolderSearch<'_> {
         let path = level.path.clone();
         let at = level.folder.path.clone();
         let entry = if self.skills.contains_key(&path) {
-            Err(FileProblem::whole(format!("another folder already has a skill at `{path}`")))
+            Err(FileErrorWithLine::whole(format!("another folder already has a skill at `{path}`")))
         } else {
             let parts = self.collect_files(level, entries)?;
             parts.and_then(|parts| OfferedSkill::new(&path, parts))
@@ -216,8 +216,10 @@ impl SkillFolderSearch<'_> {
         &mut self,
         top: PendingSkillFolder,
         entries: Vec<(OsString, EntryKind)>,
-    ) -> Result<Result<Vec<(String, Arc<SkillFileInfo>, SkillFileOrigin)>, FileProblem>, ToolError>
-    {
+    ) -> Result<
+        Result<Vec<(String, Arc<SkillFileInfo>, SkillFileOrigin)>, FileErrorWithLine>,
+        ToolError,
+    > {
         let mut parts = Vec::new();
         let mut bytes = 0;
         let above = top.path.len() + 1;
@@ -230,7 +232,7 @@ impl SkillFolderSearch<'_> {
             for (name, kind) in entries {
                 let Some(text) = name.to_str() else {
                     let why = format!("the name of `{}` is not UTF-8", name.to_string_lossy());
-                    return Ok(Err(FileProblem::whole(why)));
+                    return Ok(Err(FileErrorWithLine::whole(why)));
                 };
                 let place = format!("{}/{text}", level.place);
                 match kind {
@@ -241,14 +243,14 @@ impl SkillFolderSearch<'_> {
                         let inner = join_path(&level.path, text)[above..].to_owned();
                         if inner != SKILL_FILE && text == SKILL_FILE {
                             let why = format!("it contains another skill, at `{inner}`");
-                            return Ok(Err(FileProblem::whole(why)));
+                            return Ok(Err(FileErrorWithLine::whole(why)));
                         }
                         let at = level.folder.path.join(&name);
                         let info = match self.file_info(&at, text, bytes) {
                             Ok(Ok(info)) => info,
                             Ok(Err(problem)) => return Ok(Err(problem)),
                             Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
-                            Err(err) => return Ok(Err(FileProblem::whole(err.message))),
+                            Err(err) => return Ok(Err(FileErrorWithLine::whole(err.message))),
                         };
                         bytes += info.bytes;
                         parts.push((inner, info, SkillFileOrigin::Workspace(at)));
@@ -264,7 +266,7 @@ impl SkillFolderSearch<'_> {
                 }
             }
             if self.folders_read >= FOLDERS_MAX || waiting.len() > FOLDERS_MAX {
-                return Ok(Err(FileProblem::whole("the skill has too many folders")));
+                return Ok(Err(FileErrorWithLine::whole("the skill has too many folders")));
             }
         }
         Ok(Ok(parts))
@@ -277,7 +279,7 @@ impl SkillFolderSearch<'_> {
         at: &Path,
         name: &str,
         bytes: u64,
-    ) -> Result<Result<Arc<SkillFileInfo>, FileProblem>, ToolError> {
+    ) -> Result<Result<Arc<SkillFileInfo>, FileErrorWithLine>, ToolError> {
         let file = self.root.open_walked(at)?;
         let size = file.meta().size();
         if bytes.saturating_add(size) > BYTES_MAX {
@@ -285,7 +287,7 @@ impl SkillFolderSearch<'_> {
         }
         if name == SKILL_FILE && size > SKILL_FILE_BYTES_MAX {
             let why = format!("it has {size} bytes; it can have at most {SKILL_FILE_BYTES_MAX}");
-            return Ok(Err(FileProblem::whole(why)));
+            return Ok(Err(FileErrorWithLine::whole(why)));
         }
         let info = self.files.get_or_make(at, &file, || {
             let content = file.read(0, size, self.watch)?;

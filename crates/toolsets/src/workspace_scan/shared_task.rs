@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::ActivityGuard;
+use toolgate_contract::KeepActiveGuard;
 
-/// A shared background task that runs while at least one [`ActivityGuard`] lives.
+/// A shared background task that runs while at least one [`KeepActiveGuard`] lives.
 #[derive(Default)]
 pub(super) struct SharedBackgroundTask(Mutex<Weak<AbortOnDropHandle<()>>>);
 
 impl SharedBackgroundTask {
     /// Starts `task`, unless it already runs, and returns a guard that keeps it running.
-    pub(super) fn join_or_start<F>(&self, task: impl FnOnce() -> F) -> ActivityGuard
+    pub(super) fn join_or_start<F>(&self, task: impl FnOnce() -> F) -> KeepActiveGuard
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = shared.upgrade() {
-            return ActivityGuard::new(running);
+            return KeepActiveGuard::new(running);
         }
         // Without a runtime there is no server, and nobody to notify.
-        let Ok(runtime) = Handle::try_current() else { return ActivityGuard::none() };
+        let Ok(runtime) = Handle::try_current() else { return KeepActiveGuard::none() };
         let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(task())));
         *shared = Arc::downgrade(&running);
-        ActivityGuard::new(running)
+        KeepActiveGuard::new(running)
     }
 }
 

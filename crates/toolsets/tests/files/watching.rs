@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 use toolgate_contract::{
-    ActivityGuard, Caller, ChangeFeed, ResourceSource, ServerChange, ToolContext,
+    Caller, ChangeFeed, KeepActiveGuard, ResourceSource, ServerChange, ToolContext,
 };
 use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_world::Root;
@@ -46,7 +46,7 @@ impl WatchedWorkspace {
         format!("file://{}/{path}", self.space.ws.display())
     }
 
-    async fn watch(&self, path: &str) -> ActivityGuard {
+    async fn watch(&self, path: &str) -> KeepActiveGuard {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
         self.source
             .watch(&ctx, &self.uri(path), &self.changes)
@@ -55,7 +55,7 @@ impl WatchedWorkspace {
     }
 
     /// Watches the list, and waits until a new file is notified.
-    async fn watch_list(&mut self) -> ActivityGuard {
+    async fn watch_list(&mut self) -> KeepActiveGuard {
         let guard = self.source.watch_list(&self.changes);
         // Changes after the subscription are notified even if not all folders are watched yet.
         self.space.put("first", "");

@@ -8,7 +8,7 @@ use http::header::{
 use http::{HeaderMap, Method, Request};
 
 /// Cross-origin (CORS) data of a request from a web page.
-pub(super) struct PageRequestOrigin {
+pub(super) struct CorsRequestOrigin {
     origin: HeaderValue,
     preflight: Option<CorsPreflight>,
 }
@@ -19,7 +19,7 @@ struct CorsPreflight {
     headers: Option<HeaderValue>,
 }
 
-impl PageRequestOrigin {
+impl CorsRequestOrigin {
     /// Reads the origin of an accepted `request`. Returns `None` if no web page sent it.
     pub(super) fn from_request<B>(request: &Request<B>) -> Option<Self> {
         let headers = request.headers();

@@ -16,17 +16,17 @@ use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Reason why a request head on the connection is ambiguous, once one has been found.
-pub(super) type AmbiguousHeadReason = Arc<OnceLock<&'static str>>;
+pub(super) type AmbiguousRequestHeadReason = Arc<OnceLock<&'static str>>;
 
 /// Connection whose HTTP request heads are checked for ambiguities while they are read.
 pub(crate) struct RequestHeadCheckedStream<S> {
     stream: S,
     checker: RequestHeadChecker,
-    doubt: AmbiguousHeadReason,
+    doubt: AmbiguousRequestHeadReason,
 }
 
 impl<S> RequestHeadCheckedStream<S> {
-    pub(super) fn new(stream: S, doubt: AmbiguousHeadReason) -> Self {
+    pub(super) fn new(stream: S, doubt: AmbiguousRequestHeadReason) -> Self {
         Self { stream, checker: RequestHeadChecker::default(), doubt }
     }
 

@@ -22,11 +22,11 @@ use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 use super::connection_slots::{
     ConnectionSlot, ConnectionSlotLimits, ConnectionSlots, OpenHttpRequest,
 };
-use super::cors::PageRequestOrigin;
-use super::head_checks::{AmbiguousHeadReason, is_last_request};
+use super::cors::CorsRequestOrigin;
+use super::head_checks::{AmbiguousRequestHeadReason, is_last_request};
 use super::request_spin::BusyPollPermit;
 use super::response_body::{ResponseBody, event_stream_response, reply_response, text_response};
-use super::unsent::{UnsentByteCounter, UnsentBytesAccount};
+use super::unsent::{UnsentByteCounter, UnsentBytesGuard};
 use super::upgrade::{WebSocketRequest, switching_response};
 use super::{
     HttpApplication, HttpServerLimits, OutgoingResponse, PendingWebSocket, ReceivedRequest,
@@ -53,8 +53,8 @@ pub(super) struct RequestHandler {
 pub(super) struct ClientConnection {
     pub(super) peer: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
-    pub(super) unsent: Arc<UnsentBytesAccount>,
-    pub(super) doubt: AmbiguousHeadReason,
+    pub(super) unsent: Arc<UnsentBytesGuard>,
+    pub(super) doubt: AmbiguousRequestHeadReason,
     /// WebSocket conversation to start after the last HTTP response.
     pub(super) pending_socket: Mutex<Option<PendingWebSocket>>,
 }
@@ -105,7 +105,7 @@ impl RequestHandler {
         if let Err(refusal) = self.admission.check(&request) {
             return text_response(refusal.status, &refusal.why);
         }
-        let visitor = PageRequestOrigin::from_request(&request);
+        let visitor = CorsRequestOrigin::from_request(&request);
         let mut response = match &visitor {
             Some(visitor) if visitor.is_preflight() => reply_response(Reply::empty(204)),
             Some(_) | None => self.answer_admitted(request, client, turn).await,

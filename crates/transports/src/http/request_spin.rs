@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tokio::io::ReadBuf;
 
-use crate::adaptive_spin::AdaptiveSpinHistory;
+use crate::adaptive_spin::BusyPollHistory;
 use crate::stdio::spinning_reader;
 
 /// Permit for busy polling. A listener has only one permit, so that at most one processor polls.
@@ -18,8 +18,8 @@ pub(super) struct BusyPollPermit(Arc<AtomicBool>);
 
 /// State of busy polling for the next request on one connection.
 #[derive(Debug)]
-pub(super) struct RequestSpinState {
-    history: AdaptiveSpinHistory,
+pub(super) struct RequestBusyPollState {
+    history: BusyPollHistory,
     /// Time of the last write to the client, if no data has arrived since.
     answered_at: Option<Instant>,
     permit: BusyPollPermit,
@@ -30,9 +30,9 @@ pub(super) struct RequestSpinState {
 #[derive(Debug)]
 struct BusyPollPermitGuard(BusyPollPermit);
 
-impl RequestSpinState {
+impl RequestBusyPollState {
     pub(super) fn new(permit: BusyPollPermit) -> Self {
-        Self { history: AdaptiveSpinHistory::new(), answered_at: None, permit, guard: None }
+        Self { history: BusyPollHistory::new(), answered_at: None, permit, guard: None }
     }
 
     /// Records that something was sent to the client, so that its next request may follow soon.
@@ -114,9 +114,9 @@ mod tests {
     }
 
     /// Returns the state of a connection whose client is quick, even on a busy machine.
-    fn quick(lookout: &BusyPollPermit) -> RequestSpinState {
-        let mut spin = RequestSpinState::new(lookout.clone());
-        spin.history = AdaptiveSpinHistory {
+    fn quick(lookout: &BusyPollPermit) -> RequestBusyPollState {
+        let mut spin = RequestBusyPollState::new(lookout.clone());
+        spin.history = BusyPollHistory {
             is_enabled: true,
             gap_max: Duration::from_secs(20),
             quick_arrivals: QUICK_ARRIVALS_MIN,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     /// Polls `spin` once. Returns the input that it found, and true if it wakes the task at once.
-    fn found(spin: &mut RequestSpinState, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
+    fn found(spin: &mut RequestBusyPollState, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());
         let mut bytes = [0; 64];
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(found(&mut spin, &server), (Some(b"next".to_vec()), false));
         spin.note_arrival();
         assert_eq!(found(&mut spin, &server), WAITS, "its request is in progress");
-        let mut slow = RequestSpinState::new(BusyPollPermit::default());
+        let mut slow = RequestBusyPollState::new(BusyPollPermit::default());
         slow.note_answer();
         assert_eq!(found(&mut slow, &server), WAITS);
     }

@@ -39,7 +39,7 @@ struct UnsentConnectionBytes {
 }
 
 /// Account of the unsent bytes of one connection, closed on drop.
-pub(crate) struct UnsentBytesAccount {
+pub(crate) struct UnsentBytesGuard {
     unsent: Arc<UnsentByteCounter>,
     number: u64,
     bytes: AtomicUsize,
@@ -52,12 +52,12 @@ impl UnsentByteCounter {
     }
 
     /// Opens the account of unsent bytes of a new connection.
-    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentBytesAccount> {
+    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentBytesGuard> {
         let mut held = self.lock_state();
         held.next_number += 1;
         let number = held.next_number;
         let unsent = self.clone();
-        Arc::new(UnsentBytesAccount {
+        Arc::new(UnsentBytesGuard {
             unsent,
             number,
             bytes: AtomicUsize::new(0),
@@ -70,7 +70,7 @@ impl UnsentByteCounter {
     }
 }
 
-impl UnsentBytesAccount {
+impl UnsentBytesGuard {
     /// Adds `bytes` that wait to be sent to the connection's account.
     pub(super) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl UnsentBytesState {
     }
 }
 
-impl Drop for UnsentBytesAccount {
+impl Drop for UnsentBytesGuard {
     fn drop(&mut self) {
         let mut held = self.unsent.lock_state();
         if let Some(entry) = held.accounts.remove(&self.number) {
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn is_disconnected(owed: &UnsentBytesAccount) -> bool {
+    fn is_disconnected(owed: &UnsentBytesGuard) -> bool {
         owed.wait_disconnected().now_or_never().is_some()
     }
 

@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::listener::ClientByteStream;
-use super::request_spin::{BusyPollPermit, RequestSpinState};
-use super::unsent::UnsentBytesAccount;
+use super::request_spin::{BusyPollPermit, RequestBusyPollState};
+use super::unsent::UnsentBytesGuard;
 
 /// Connection with a timeout for writes.
 pub(crate) struct WriteTimeoutStream {
@@ -24,18 +24,18 @@ pub(crate) struct WriteTimeoutStream {
     /// Timer that runs while a write to the connection waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Account of the connection's unsent bytes.
-    unsent: Arc<UnsentBytesAccount>,
-    spin: RequestSpinState,
+    unsent: Arc<UnsentBytesGuard>,
+    spin: RequestBusyPollState,
 }
 
 impl WriteTimeoutStream {
     pub(super) fn new(
         stream: ClientByteStream,
         write_timeout: Duration,
-        unsent: Arc<UnsentBytesAccount>,
+        unsent: Arc<UnsentBytesGuard>,
         lookout: BusyPollPermit,
     ) -> Self {
-        let spin = RequestSpinState::new(lookout);
+        let spin = RequestBusyPollState::new(lookout);
         Self {
             stream,
             write_timeout,

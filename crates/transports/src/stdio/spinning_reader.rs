@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::adaptive_spin::AdaptiveSpinHistory;
+use crate::adaptive_spin::BusyPollHistory;
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -18,16 +18,16 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 ///
 /// Other ready tasks run first, so that an answer is sent before the reader waits for the next
 /// request.
-pub(super) struct SpinningReader<R> {
+pub(super) struct BusyPollingReader<R> {
     input: R,
     /// Time at which the reader started to wait for input.
     waiting_since: Option<Instant>,
-    history: AdaptiveSpinHistory,
+    history: BusyPollHistory,
 }
 
-impl<R: AsyncRead + AsFd + Unpin> SpinningReader<R> {
+impl<R: AsyncRead + AsFd + Unpin> BusyPollingReader<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, waiting_since: None, history: AdaptiveSpinHistory::new() }
+        Self { input, waiting_since: None, history: BusyPollHistory::new() }
     }
 }
 
@@ -51,7 +51,7 @@ pub fn spin_read(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::
     Ok(read > 0)
 }
 
-impl<R: AsyncRead + AsFd + Unpin> AsyncRead for SpinningReader<R> {
+impl<R: AsyncRead + AsFd + Unpin> AsyncRead for BusyPollingReader<R> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,7 +97,7 @@ mod tests {
     use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
 
     /// A history of a quick peer: with it, the reader always polls, even on a busy machine.
-    const QUICK: AdaptiveSpinHistory = AdaptiveSpinHistory {
+    const QUICK: BusyPollHistory = BusyPollHistory {
         is_enabled: true,
         gap_max: Duration::from_secs(20),
         quick_arrivals: QUICK_ARRIVALS_MIN,
@@ -106,7 +106,7 @@ mod tests {
     #[tokio::test]
     async fn ready_tasks_run_before_the_reader_spins() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
-        let mut input = SpinningReader { input: receiver, waiting_since: None, history: QUICK };
+        let mut input = BusyPollingReader { input: receiver, waiting_since: None, history: QUICK };
         sender.writable().await.expect("it is open");
         // On a single thread, the input can only arrive in time if the write runs before the spin.
         let writing = tokio::spawn(async move { sender.write_all(b"hello").await });
@@ -120,8 +120,8 @@ mod tests {
     #[tokio::test]
     async fn input_after_an_unsuccessful_spin_is_still_read() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
-        let history = AdaptiveSpinHistory { gap_max: GAP_MAX, ..QUICK };
-        let mut input = SpinningReader { input: receiver, waiting_since: None, history };
+        let history = BusyPollHistory { gap_max: GAP_MAX, ..QUICK };
+        let mut input = BusyPollingReader { input: receiver, waiting_since: None, history };
         let mut text = [0; 4];
         let nothing = tokio::time::timeout(20 * GAP_MAX, input.read(&mut text)).await;
         assert!(nothing.is_err() && !input.history.is_quick());
@@ -135,8 +135,9 @@ mod tests {
     #[tokio::test]
     async fn input_that_does_not_fit_is_read_next() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
-        let quick = || AdaptiveSpinHistory { gap_max: 20 * GAP_MAX, ..QUICK };
-        let mut input = SpinningReader { input: receiver, waiting_since: None, history: quick() };
+        let quick = || BusyPollHistory { gap_max: 20 * GAP_MAX, ..QUICK };
+        let mut input =
+            BusyPollingReader { input: receiver, waiting_since: None, history: quick() };
         let sent: Vec<u8> = (0..=255).cycle().take(60_000).collect();
         let all = sent.clone();
         let writing = tokio::spawn(async move { sender.write_all(&all).await });

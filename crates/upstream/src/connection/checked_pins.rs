@@ -11,7 +11,7 @@ use crate::pins::PinPolicy;
 
 /// Tools that were compared with their pins over one connection.
 #[derive(Default)]
-pub(crate) struct ToolPinCheck {
+pub(crate) struct ConnectionPinChecks {
     checked: Mutex<PinCheckedTools>,
     /// All tools that the upstream lists, and the time at which they were listed. The lock admits
     /// one listing at a time.
@@ -46,7 +46,7 @@ impl PinCheckTime {
     }
 }
 
-impl ToolPinCheck {
+impl ConnectionPinChecks {
     /// Locks the checked tools. Clears them first if they are no longer valid after the upstream
     /// has announced `turn` changes.
     pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, PinCheckedTools> {

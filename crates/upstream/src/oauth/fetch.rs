@@ -202,7 +202,7 @@ impl OAuthRequestClient {
 
 #[cfg(test)]
 mod tests {
-    use toolgate_contract::{ActivityGuard, BoxFuture};
+    use toolgate_contract::{BoxFuture, KeepActiveGuard};
     use toolgate_net::ByteStream;
 
     use super::*;
@@ -238,8 +238,8 @@ mod tests {
             Ok(())
         }
 
-        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>> {
-            Box::pin(async { Ok(ActivityGuard::none()) })
+        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<KeepActiveGuard, String>> {
+            Box::pin(async { Ok(KeepActiveGuard::none()) })
         }
 
         fn front_matter(

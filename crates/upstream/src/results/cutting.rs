@@ -60,7 +60,7 @@ impl UpstreamResultStore {
         tool: &ToolId,
         output: ToolOutput,
         budget: ResultSizeBudget,
-    ) -> Result<CutResult, ToolError> {
+    ) -> Result<TruncatedToolResult, ToolError> {
         let mut cut = ResultTruncator {
             results: self,
             caller: &ctx.caller,
@@ -78,12 +78,12 @@ impl UpstreamResultStore {
             let notes = output.text.note.into_iter().chain(cut.notes);
             output.text.note = Some(notes.collect::<Vec<_>>().join("\n"));
         }
-        Ok(CutResult { output, stored: cut.stored })
+        Ok(TruncatedToolResult { output, stored: cut.stored })
     }
 }
 
 /// A tool's result after it was cut to its budget.
-pub(crate) struct CutResult {
+pub(crate) struct TruncatedToolResult {
     /// The part of the result that is sent.
     pub(crate) output: ToolOutput,
     /// Entries and data of the parts that were stored.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolgate_contract::{
     BoxFuture, Caller, ContentBlock, ContentBody, MetaFields, ResourceContents, ResourceData,
-    ResourceSpec, ResultText, SharedResult, SharedResultStore, Tool, ToolContext, ToolError,
+    ResourceSpec, ResultText, SharedLongResult, SharedResultStore, Tool, ToolContext, ToolError,
     ToolErrorKind, ToolId, ToolOutput, ToolRunStatus,
 };
 
@@ -349,13 +349,13 @@ fn names_and_media_types_count_towards_the_store_limit() {
 
 /// A store in memory that several servers share, and that may be unavailable.
 #[derive(Default)]
-struct SharedMemory {
-    results: Mutex<Vec<(Caller, SharedResult)>>,
+struct InMemorySharedResultStore {
+    results: Mutex<Vec<(Caller, SharedLongResult)>>,
     is_away: Mutex<bool>,
 }
 
-impl SharedResultStore for SharedMemory {
-    fn share<'a>(&'a self, caller: &'a Caller, result: SharedResult) -> BoxFuture<'a, ()> {
+impl SharedResultStore for InMemorySharedResultStore {
+    fn share<'a>(&'a self, caller: &'a Caller, result: SharedLongResult) -> BoxFuture<'a, ()> {
         self.results.lock().expect("no panic").push((caller.clone(), result));
         Box::pin(async {})
     }
@@ -364,7 +364,7 @@ impl SharedResultStore for SharedMemory {
         &'a self,
         caller: &'a Caller,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<SharedResult>, String>> {
+    ) -> BoxFuture<'a, Result<Option<SharedLongResult>, String>> {
         if *self.is_away.lock().expect("no panic") {
             return Box::pin(async { Err("the database is away".to_owned()) });
         }
@@ -384,7 +384,7 @@ impl SharedResultStore for SharedMemory {
 
 #[tokio::test]
 async fn a_shared_result_is_found_at_another_server_and_an_outage_is_reported() {
-    let shared = Arc::new(SharedMemory::default());
+    let shared = Arc::new(InMemorySharedResultStore::default());
     let [first, second] = [(); 2].map(|()| {
         let results = UpstreamResultStore::default();
         results.share_through(shared.clone());

@@ -24,17 +24,17 @@ static IS_SPINNING: AtomicBool = AtomicBool::new(false);
 
 /// Record of an upstream's fast answers, which decides whether a task spins (polls without
 /// sleeping) for the next one.
-pub(super) struct AnswerSpinState {
+pub(super) struct AnswerBusyPollState {
     /// False on a machine with a single processor, where spinning would block the server that
     /// answers.
     is_multiprocessor: bool,
     /// Number of fast answers of the upstream in a row.
     fast_answers: AtomicU32,
-    spinner: AnswerSpinTask,
+    spinner: AnswerBusyPollTask,
 }
 
 /// The task that spins (polls without sleeping) for an answer.
-enum AnswerSpinTask {
+enum AnswerBusyPollTask {
     /// The task that waits for the answer, which yields between polls. The task spins only on a
     /// single-threaded runtime. On others, each poll would wake another thread.
     Waiter,
@@ -42,19 +42,23 @@ enum AnswerSpinTask {
     Reader { signal: Notify, is_wanted: AtomicBool },
 }
 
-impl AnswerSpinState {
+impl AnswerBusyPollState {
     /// Creates the state for transports on which the task that waits for an answer spins.
     pub(super) fn new() -> Self {
         let is_multiprocessor =
             available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        Self { is_multiprocessor, fast_answers: AtomicU32::new(0), spinner: AnswerSpinTask::Waiter }
+        Self {
+            is_multiprocessor,
+            fast_answers: AtomicU32::new(0),
+            spinner: AnswerBusyPollTask::Waiter,
+        }
     }
 
     /// Creates the state for transports on which the reader of the connection spins, [on
     /// request](Self::is_wanted).
     pub(super) fn for_reader() -> Self {
         let spinner =
-            AnswerSpinTask::Reader { signal: Notify::new(), is_wanted: AtomicBool::new(false) };
+            AnswerBusyPollTask::Reader { signal: Notify::new(), is_wanted: AtomicBool::new(false) };
         Self { spinner, ..Self::new() }
     }
 
@@ -77,11 +81,11 @@ impl AnswerSpinState {
         let mut answer = pin!(answer);
         if self.fast_answers.load(Ordering::Relaxed) >= FAST_ANSWERS_MIN {
             match &self.spinner {
-                AnswerSpinTask::Reader { signal, is_wanted } => {
+                AnswerBusyPollTask::Reader { signal, is_wanted } => {
                     is_wanted.store(true, Ordering::Release);
                     signal.notify_one();
                 }
-                AnswerSpinTask::Waiter => {
+                AnswerBusyPollTask::Waiter => {
                     while begun.elapsed() < SPIN_TIME {
                         let polled =
                             std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
@@ -103,7 +107,7 @@ impl AnswerSpinState {
 
     /// Waits until a reader asks the task to spin (poll without sleeping).
     pub(super) async fn wait_wanted(&self) {
-        let AnswerSpinTask::Reader { signal, is_wanted } = &self.spinner else {
+        let AnswerBusyPollTask::Reader { signal, is_wanted } = &self.spinner else {
             return std::future::pending().await;
         };
         loop {
@@ -116,13 +120,13 @@ impl AnswerSpinState {
 
     /// Records that data arrived and cancels the request to spin.
     pub(super) fn record_data(&self) {
-        if let AnswerSpinTask::Reader { is_wanted, .. } = &self.spinner {
+        if let AnswerBusyPollTask::Reader { is_wanted, .. } = &self.spinner {
             is_wanted.store(false, Ordering::Release);
         }
     }
 }
 
-impl AnswerSpinTask {
+impl AnswerBusyPollTask {
     fn can_spin(&self) -> bool {
         match self {
             Self::Reader { .. } => true,
@@ -149,10 +153,10 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_waiter_does_not_spin_on_a_multi_threaded_runtime() {
-        let answer_spin = AnswerSpinState {
+        let answer_spin = AnswerBusyPollState {
             is_multiprocessor: true,
             fast_answers: AtomicU32::new(FAST_ANSWERS_MIN),
-            spinner: AnswerSpinTask::Waiter,
+            spinner: AnswerBusyPollTask::Waiter,
         };
         answer_spin.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
         assert_eq!(
@@ -164,7 +168,8 @@ mod tests {
 
     #[tokio::test]
     async fn spinning_starts_after_several_fast_answers_and_ends_after_a_slow_one() {
-        let answer_spin = AnswerSpinState { is_multiprocessor: true, ..AnswerSpinState::new() };
+        let answer_spin =
+            AnswerBusyPollState { is_multiprocessor: true, ..AnswerBusyPollState::new() };
         let fast_answers = || answer_spin.fast_answers.load(Ordering::Relaxed);
         for at in 0..FAST_ANSWERS_MIN {
             assert_eq!(fast_answers(), at);
@@ -178,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_reader_is_asked_to_spin_until_it_has_read() {
-        let answer_spin = AnswerSpinState::for_fast_reader();
+        let answer_spin = AnswerBusyPollState::for_fast_reader();
         let is_wanted = async || {
             let now = tokio::time::timeout(Duration::ZERO, answer_spin.wait_wanted());
             now.await.is_ok()

@@ -8,10 +8,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::{ActivityGuard, BoxFuture};
+use toolgate_contract::{BoxFuture, KeepActiveGuard};
 use toolgate_net::TruncatedText;
 
-use super::adaptive_spin::AnswerSpinState;
+use super::adaptive_spin::AnswerBusyPollState;
 use super::in_flight::InFlightRequests;
 use super::writer::PipeLineWriter;
 use crate::message::truncated::{TruncatedMessageKind, kind_of_truncated};
@@ -37,13 +37,13 @@ pub(crate) struct UpstreamConversation {
     /// Guard that signals the end of the conversation to its tasks.
     _gone: DropGuard,
     /// Guard of the transport's resources, such as a program, which are released on drop.
-    _hold: ActivityGuard,
+    _hold: KeepActiveGuard,
 }
 
 /// State of a conversation with an upstream that both directions share.
 pub(crate) struct UpstreamConversationState {
     in_flight: Arc<InFlightRequests<RequestAnswerSender>>,
-    spin: Arc<AnswerSpinState>,
+    spin: Arc<AnswerBusyPollState>,
     closed: CancellationToken,
     closed_reason: Mutex<String>,
     /// True if the upstream does not know the session any more.
@@ -109,8 +109,8 @@ impl UpstreamConversation {
     /// conversation is dropped.
     pub(super) fn start(
         receiver: Arc<dyn MessageReceiver>,
-        hold: ActivityGuard,
-        spin: AnswerSpinState,
+        hold: KeepActiveGuard,
+        spin: AnswerBusyPollState,
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
         let shared = Arc::new(UpstreamConversationState {
             in_flight: Arc::new(InFlightRequests::new(receiver)),
@@ -144,7 +144,7 @@ impl UpstreamConversation {
 
     /// Returns the spinner, through which a waiting task makes the reader spin (poll without
     /// sleeping).
-    pub(super) fn spin(&self) -> &Arc<AnswerSpinState> {
+    pub(super) fn spin(&self) -> &Arc<AnswerBusyPollState> {
         &self.shared.spin
     }
 
@@ -218,21 +218,21 @@ impl UpstreamConversationState {
     }
 
     /// Stores the end of the program's standard error output, to explain its exit.
-    pub(crate) fn keep_last_words(&self, output: &[u8]) {
+    pub(crate) fn keep_error_output(&self, output: &[u8]) {
         self.in_flight.record_error_output(output);
         let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(output);
         let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
         kept.drain(..over);
         if over > 0 {
-            drop_cut_beginning(&mut kept);
+            drop_partial_start(&mut kept);
         }
     }
 }
 
 /// Removes the beginning of `text` up to the first whole line, or up to the first whole word if
 /// there is only one line.
-fn drop_cut_beginning(text: &mut Vec<u8>) {
+fn drop_partial_start(text: &mut Vec<u8>) {
     let end = text.trim_ascii_end().len();
     let is_break = |byte: &u8| *byte == b'\n';
     let line = text[..end].iter().position(is_break);

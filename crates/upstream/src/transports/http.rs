@@ -22,7 +22,7 @@ use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
 use toolgate_net::{HttpClient, HttpUrl};
 
-use super::adaptive_spin::AnswerSpinState;
+use super::adaptive_spin::AnswerBusyPollState;
 use super::conversation::QUESTIONS_MAX;
 use super::in_flight::InFlightRequests;
 use super::refusals::{RpcResponseError, is_session_unknown, names_session};
@@ -60,7 +60,7 @@ struct UpstreamHttpEndpoint {
     receiver: Arc<dyn MessageReceiver>,
     /// Requests in flight. They also receive messages from the notification stream.
     in_flight: Arc<InFlightRequests<()>>,
-    spin: AnswerSpinState,
+    spin: AnswerBusyPollState,
     /// Permits for open requests by the server, and for the refusals of further requests.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
@@ -88,7 +88,7 @@ impl HttpTransport {
         let session = RwLock::default();
         let revision = RwLock::default();
         let in_flight = Arc::new(InFlightRequests::new(receiver.clone()));
-        let spin = AnswerSpinState::new();
+        let spin = AnswerBusyPollState::new();
         let semaphore = || Arc::new(Semaphore::new(QUESTIONS_MAX));
         let questions = semaphore();
         let refusals = semaphore();

@@ -295,9 +295,9 @@ mod tests {
     }
 
     /// Receiver whose caller supports no questions. It records if it was notified.
-    struct QuestionlessMessageReceiver(AtomicBool);
+    struct NoQuestionsMessageReceiver(AtomicBool);
 
-    impl MessageReceiver for QuestionlessMessageReceiver {
+    impl MessageReceiver for NoQuestionsMessageReceiver {
         fn caller(&self) -> Option<Arc<str>> {
             Some("eve".into())
         }
@@ -315,8 +315,8 @@ mod tests {
     async fn a_missing_capability_is_recorded_if_no_call_in_flight_has_it() {
         let ask = async |with: Option<Arc<CountingMessageReceiver>>| {
             let all = Arc::new(in_flight());
-            let one = Arc::new(QuestionlessMessageReceiver(false.into()));
-            let other = Arc::new(QuestionlessMessageReceiver(false.into()));
+            let one = Arc::new(NoQuestionsMessageReceiver(false.into()));
+            let other = Arc::new(NoQuestionsMessageReceiver(false.into()));
             all.insert(&new_request(1, "tools/call"), one.clone(), ());
             all.insert(&new_request(2, "tools/call"), other.clone(), ());
             if let Some(with) = with {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_net::TruncatedText;
 
-use super::adaptive_spin::{self, AnswerSpinState};
+use super::adaptive_spin::{self, AnswerBusyPollState};
 use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
 use super::writer::PipeLineWriter;
 use crate::transport::MessageReceiver;
@@ -38,7 +38,7 @@ pub(crate) fn open(
 ) -> UpstreamConversation {
     let RunningUpstreamProgram { input, output, errors, exited, refused_hosts, hold } = started;
     let (conversation, lines, ends) =
-        UpstreamConversation::start(receiver, hold, AnswerSpinState::for_reader());
+        UpstreamConversation::start(receiver, hold, AnswerBusyPollState::for_reader());
     let writer = Arc::new(PipeLineWriter::new(input));
     let conversation = conversation.with_writer(writer.clone());
     if let Some(refused_hosts) = refused_hosts {
@@ -88,7 +88,7 @@ async fn read_errors(mut errors: impl AsyncRead + Unpin, incoming: IncomingMessa
             "error output of an upstream: {}",
             String::from_utf8_lossy(&piece[..len]).trim_end()
         );
-        incoming.shared.keep_last_words(&piece[..len]);
+        incoming.shared.keep_error_output(&piece[..len]);
     }
 }
 
@@ -192,14 +192,14 @@ async fn next_line(
 /// Output of a program, read in pieces.
 struct ProgramOutputPieces {
     output: Box<dyn UpstreamOutputReader>,
-    spin: Arc<AnswerSpinState>,
+    spin: Arc<AnswerBusyPollState>,
     piece: Box<[u8]>,
     /// Range of the bytes that were read but not yet consumed.
     unread: Range<usize>,
 }
 
 impl ProgramOutputPieces {
-    fn new(output: Box<dyn UpstreamOutputReader>, spin: Arc<AnswerSpinState>) -> Self {
+    fn new(output: Box<dyn UpstreamOutputReader>, spin: Arc<AnswerBusyPollState>) -> Self {
         Self { output, spin, piece: vec![0; PIECE_BYTES].into(), unread: 0..0 }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use tokio::io::{AsyncWriteExt, DuplexStream};
-    use toolgate_contract::ActivityGuard;
+    use toolgate_contract::KeepActiveGuard;
 
     use super::super::scripted::{new_request, no_receiver};
     use super::*;
@@ -246,9 +246,9 @@ mod tests {
     impl UpstreamOutputReader for DuplexStream {}
 
     /// Program output that never wakes its reader. Only a spinning reader receives its bytes.
-    struct WakelessProgramOutput(&'static [u8]);
+    struct NeverWakingProgramOutput(&'static [u8]);
 
-    impl AsyncRead for WakelessProgramOutput {
+    impl AsyncRead for NeverWakingProgramOutput {
         fn poll_read(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    impl UpstreamOutputReader for WakelessProgramOutput {
+    impl UpstreamOutputReader for NeverWakingProgramOutput {
         fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
             assert!(end > Instant::now());
             piece.put_slice(self.0);
@@ -268,9 +268,9 @@ mod tests {
 
     #[tokio::test]
     async fn output_found_by_spinning_is_handled_like_output_that_is_read() {
-        let spin = Arc::new(AnswerSpinState::for_fast_reader());
+        let spin = Arc::new(AnswerBusyPollState::for_fast_reader());
         let mut output =
-            ProgramOutputPieces::new(Box::new(WakelessProgramOutput(b"one\ntw")), spin.clone());
+            ProgramOutputPieces::new(Box::new(NeverWakingProgramOutput(b"one\ntw")), spin.clone());
         let mut line = Vec::new();
         spin.wait(true, tokio::task::yield_now()).await;
         assert!(matches!(
@@ -304,7 +304,7 @@ mod tests {
             errors: Box::new(tokio::io::empty()),
             exited: CancellationToken::new(),
             refused_hosts: Some(refused_hosts),
-            hold: ActivityGuard::none(),
+            hold: KeepActiveGuard::none(),
         };
         let conversation = open(started, 1 << 20, no_receiver());
         conversation.closed().cancelled().await;
@@ -322,7 +322,7 @@ mod tests {
             errors: Box::new(tokio::io::empty()),
             exited: exited.clone(),
             refused_hosts: None,
-            hold: ActivityGuard::none(),
+            hold: KeepActiveGuard::none(),
         };
         let conversation = open(started, 1 << 20, no_receiver());
         let finish = async {

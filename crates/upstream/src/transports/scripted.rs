@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::broadcast;
-use toolgate_contract::{ActivityGuard, BoxFuture};
+use toolgate_contract::{BoxFuture, KeepActiveGuard};
 use toolgate_net::ByteStream;
 
 use super::site::UpstreamEndpoint;
@@ -204,8 +204,8 @@ impl UpstreamSystemAccess for ScriptedNetwork {
         Ok(())
     }
 
-    fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>> {
-        Box::pin(async { Ok(ActivityGuard::none()) })
+    fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<KeepActiveGuard, String>> {
+        Box::pin(async { Ok(KeepActiveGuard::none()) })
     }
 
     fn front_matter(&self, _: &str) -> Result<Map<String, Value>, String> {

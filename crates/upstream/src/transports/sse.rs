@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use toolgate_contract::ActivityGuard;
+use toolgate_contract::KeepActiveGuard;
 use toolgate_net::{HttpClient, HttpUrl, SseParser};
 
-use super::adaptive_spin::AnswerSpinState;
+use super::adaptive_spin::AnswerBusyPollState;
 use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
 use super::http::{ERROR_BODY_BYTES_MAX, read_body};
 use super::refusals::{RpcResponseError, is_session_unknown};
@@ -63,7 +63,7 @@ pub(crate) async fn open(
     let endpoint = read_endpoint(&mut response, &mut events).await?;
     let endpoint = endpoint_url(&opened_at, &endpoint)?;
     let (conversation, messages, ends) =
-        UpstreamConversation::start(receiver, ActivityGuard::none(), AnswerSpinState::new());
+        UpstreamConversation::start(receiver, KeepActiveGuard::none(), AnswerBusyPollState::new());
     let incoming = conversation.incoming();
     let reading = async move {
         let why = read_events(response, events, bytes_max, &incoming).await;

@@ -11,10 +11,10 @@ use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
-use toolgate_contract::ActivityGuard;
+use toolgate_contract::KeepActiveGuard;
 use toolgate_net::ByteStream;
 
-use super::adaptive_spin::AnswerSpinState;
+use super::adaptive_spin::AnswerBusyPollState;
 use super::conversation::{UpstreamConversation, run_until};
 use super::site::{UpstreamEndpoint, describe_response};
 use crate::address::{http_url, parse_url};
@@ -52,7 +52,7 @@ pub(crate) async fn open(
     })?;
     let (mut sink, mut stream) = socket.split();
     let (conversation, mut messages, ends) =
-        UpstreamConversation::start(receiver, ActivityGuard::none(), AnswerSpinState::new());
+        UpstreamConversation::start(receiver, KeepActiveGuard::none(), AnswerBusyPollState::new());
     let incoming = conversation.incoming();
     let dropped = ends.clone();
     tokio::spawn(async move {

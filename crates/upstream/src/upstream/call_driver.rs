@@ -51,7 +51,7 @@ struct SuspendedCall {
 }
 
 /// The first response to a call to an upstream, with the connection on which the call continues.
-pub(crate) struct StartedUpstreamCall {
+pub(crate) struct UpstreamCallStart {
     /// The result of the call, or the task that the call became.
     pub(crate) response: Value,
     pub(crate) connection: Arc<UpstreamConnection>,
@@ -61,7 +61,7 @@ pub(crate) struct StartedUpstreamCall {
     pub(crate) task: Option<UpstreamTaskGuard>,
 }
 
-impl StartedUpstreamCall {
+impl UpstreamCallStart {
     pub(crate) fn new(
         response: Value,
         connection: Arc<UpstreamConnection>,
@@ -79,7 +79,7 @@ impl StartedUpstreamCall {
 
 /// A call to an upstream that is still running.
 pub(crate) struct RunningUpstreamCall {
-    task: AbortOnDropTask<StartedUpstreamCall>,
+    task: AbortOnDropTask<UpstreamCallStart>,
     incoming: mpsc::Receiver<UpstreamOpenQuestions>,
     receiver: Arc<CallMessageReceiver>,
     /// Questions of the upstream that wait for the caller's answers.
@@ -164,14 +164,14 @@ impl SuspendedCalls {
 }
 
 /// The state of a call at its end, or when the time for which it is driven is over.
-pub(crate) enum CallDrivingOutcome {
-    Done(StartedUpstreamCall),
+pub(crate) enum UpstreamCallProgress {
+    Done(UpstreamCallStart),
     Running(RunningUpstreamCall),
     /// A call in the stateless protocol whose last request has no answer yet.
     Unanswered(Box<(StatelessCall, UnansweredStatelessRequest)>),
 }
 
-impl CallDrivingOutcome {
+impl UpstreamCallProgress {
     /// Returns true if the call has its final result and did not become a task.
     pub(crate) fn has_result(&self) -> bool {
         match self {
@@ -188,8 +188,8 @@ impl CallDrivingOutcome {
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall>,
-) -> Result<StartedUpstreamCall, ToolError> {
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart>,
+) -> Result<UpstreamCallStart, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
         return begin(CallMessageReceiver::for_live_caller(ctx)).await;
     }
@@ -201,9 +201,9 @@ pub(crate) async fn drive_to_end(
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart>,
     within: Duration,
-) -> Result<CallDrivingOutcome, ToolError> {
+) -> Result<UpstreamCallProgress, ToolError> {
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
@@ -212,13 +212,13 @@ pub(crate) async fn drive_running(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
     mut running: RunningUpstreamCall,
-) -> Result<StartedUpstreamCall, ToolError> {
+) -> Result<UpstreamCallStart, ToolError> {
     running.receiver.redirect_events(ctx.events.clone());
     loop {
         match drive(suspended_calls, ctx, running, Duration::from_secs(3600)).await? {
-            CallDrivingOutcome::Done(begun) => return Ok(begun),
-            CallDrivingOutcome::Running(more) => running = more,
-            CallDrivingOutcome::Unanswered(_) => {
+            UpstreamCallProgress::Done(begun) => return Ok(begun),
+            UpstreamCallProgress::Running(more) => running = more,
+            UpstreamCallProgress::Unanswered(_) => {
                 unreachable!("only a call in rounds is unanswered")
             }
         }
@@ -229,7 +229,7 @@ pub(crate) async fn drive_running(
 fn resume_or_start(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart>,
 ) -> Result<RunningUpstreamCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
@@ -251,7 +251,7 @@ async fn drive(
     ctx: &ToolContext,
     mut running: RunningUpstreamCall,
     within: Duration,
-) -> Result<CallDrivingOutcome, ToolError> {
+) -> Result<UpstreamCallProgress, ToolError> {
     loop {
         if !running.waiting.is_empty() {
             let all = running.waiting.iter().flat_map(|open| open.questions.clone());
@@ -272,7 +272,7 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            done = running.task.wait() => return done.map(CallDrivingOutcome::Done),
+            done = running.task.wait() => return done.map(UpstreamCallProgress::Done),
             Some(open) = running.incoming.recv() => {
                 running.waiting.push(open);
                 // Questions that arrive within a few milliseconds are sent to the caller together.
@@ -282,7 +282,7 @@ async fn drive(
                     running.waiting.push(open);
                 }
             }
-            () = sleep(within) => return Ok(CallDrivingOutcome::Running(running)),
+            () = sleep(within) => return Ok(UpstreamCallProgress::Running(running)),
         }
     }
 }

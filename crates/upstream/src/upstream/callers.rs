@@ -101,7 +101,8 @@ impl Upstream {
             settings.limits.idle.get_or_insert(IDLE);
             let results = self.results.clone();
             let claims = self.claims.clone();
-            let handed = (self.world.clone(), Arc::new(NoListingStorage) as _, results, claims);
+            let handed =
+                (self.world.clone(), Arc::new(CallerInstanceUpstreamHost) as _, results, claims);
             let origin = (Some(self), UpstreamInstanceOwner::Caller(bearer.cloned()));
             let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), origin);
             CallerUpstreamInstance { key, session: session.cloned(), upstream }
@@ -153,9 +154,9 @@ impl Upstream {
 
 /// Storage of an upstream instance that belongs to one caller. It stores no listings and offers no
 /// tools.
-pub(super) struct NoListingStorage;
+pub(super) struct CallerInstanceUpstreamHost;
 
-impl UpstreamHost for NoListingStorage {
+impl UpstreamHost for CallerInstanceUpstreamHost {
     fn stored_listing(&self, _: &str) -> Option<(UpstreamListing, Duration)> {
         None
     }

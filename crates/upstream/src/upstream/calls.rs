@@ -20,7 +20,7 @@ use crate::message::UpstreamRpcError;
 use crate::server_requests::CallMessageReceiver;
 use crate::transport::UpstreamRequestFailure;
 use crate::upstream::call_driver::{
-    self, CallDrivingOutcome, StartedUpstreamCall, StatelessCallOutcome, StatelessCallStart,
+    self, StatelessCallOutcome, StatelessCallStart, UpstreamCallProgress, UpstreamCallStart,
 };
 
 /// Method that calls a tool.
@@ -44,7 +44,7 @@ impl Upstream {
         &self,
         ctx: &ToolContext,
         asked: UpstreamCallRequest,
-    ) -> Result<StartedUpstreamCall, ToolError> {
+    ) -> Result<UpstreamCallStart, ToolError> {
         if let Some(instance) = self.instance_for(ctx)? {
             return Box::pin(instance.start_call(ctx, asked)).await;
         }
@@ -82,7 +82,7 @@ impl Upstream {
         ctx: &ToolContext,
         asked: UpstreamCallRequest,
         within: Duration,
-    ) -> Result<CallDrivingOutcome, ToolError> {
+    ) -> Result<UpstreamCallProgress, ToolError> {
         if let Some(instance) = self.instance_for(ctx)? {
             return Box::pin(instance.start_call_for(ctx, asked, within)).await;
         }
@@ -120,15 +120,15 @@ impl Upstream {
     pub(crate) async fn continue_call(
         &self,
         ctx: &ToolContext,
-        driven: CallDrivingOutcome,
-    ) -> Result<StartedUpstreamCall, ToolError> {
+        driven: UpstreamCallProgress,
+    ) -> Result<UpstreamCallStart, ToolError> {
         let work = async {
             match driven {
-                CallDrivingOutcome::Done(begun) => Ok(begun),
-                CallDrivingOutcome::Running(going) => {
+                UpstreamCallProgress::Done(begun) => Ok(begun),
+                UpstreamCallProgress::Running(going) => {
                     call_driver::drive_running(&self.lasting.suspended, ctx, going).await
                 }
-                CallDrivingOutcome::Unanswered(sent) => {
+                UpstreamCallProgress::Unanswered(sent) => {
                     let (rounds, sent) = *sent;
                     rounds.receiver.redirect_events(ctx.events.clone());
                     rounds.drive_to_end(ctx, StatelessCallStart::Unanswered(sent)).await
@@ -159,7 +159,7 @@ impl Upstream {
         ctx: &ToolContext,
         asked: UpstreamCallRequest,
         link: Arc<UpstreamConnection>,
-    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall> + use<>
+    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart> + use<>
     {
         let UpstreamCallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
@@ -256,7 +256,7 @@ impl Upstream {
                     Some(kind) if kind != QuestionKind::Roots && first["isError"] == true => {
                         Err(ToolError::cannot_ask(kind))
                     }
-                    _ => Ok(StartedUpstreamCall::new(first, link, dedicated)),
+                    _ => Ok(UpstreamCallStart::new(first, link, dedicated)),
                 }
             })
         }
@@ -310,10 +310,10 @@ impl StatelessCall {
         self,
         ctx: &ToolContext,
         from: StatelessCallStart,
-    ) -> Result<StartedUpstreamCall, ToolError> {
+    ) -> Result<UpstreamCallStart, ToolError> {
         match self.drive(ctx, from, None).await? {
-            CallDrivingOutcome::Done(begun) => Ok(begun),
-            CallDrivingOutcome::Running(_) | CallDrivingOutcome::Unanswered(_) => {
+            UpstreamCallProgress::Done(begun) => Ok(begun),
+            UpstreamCallProgress::Running(_) | UpstreamCallProgress::Unanswered(_) => {
                 unreachable!("the drive has no time limit")
             }
         }
@@ -325,15 +325,15 @@ impl StatelessCall {
         ctx: &ToolContext,
         from: StatelessCallStart,
         within: Option<Duration>,
-    ) -> Result<CallDrivingOutcome, ToolError> {
+    ) -> Result<UpstreamCallProgress, ToolError> {
         let send = |params| self.send(ctx, params);
         let folders = self.upstream.folders();
         match call_driver::drive_rounds(ctx, from, within, folders.as_ref(), send).await? {
             StatelessCallOutcome::Done(first) => {
-                Ok(CallDrivingOutcome::Done(StartedUpstreamCall::new(first, self.connection, None)))
+                Ok(UpstreamCallProgress::Done(UpstreamCallStart::new(first, self.connection, None)))
             }
             StatelessCallOutcome::Unanswered(sent) => {
-                Ok(CallDrivingOutcome::Unanswered(Box::new((self, sent))))
+                Ok(UpstreamCallProgress::Unanswered(Box::new((self, sent))))
             }
         }
     }

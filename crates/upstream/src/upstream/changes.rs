@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{ActivityGuard, ServerChange, ToolError};
+use toolgate_contract::{KeepActiveGuard, ServerChange, ToolError};
 use toolgate_dialects::mcp::upstream::SessionModel;
 use toolgate_net::RetryBackoff;
 
@@ -85,7 +85,7 @@ impl Upstream {
     }
 
     /// Watches the resource `uri` until the returned guard is dropped.
-    pub(crate) async fn watch(&self, uri: &str) -> Result<ActivityGuard, ToolError> {
+    pub(crate) async fn watch(&self, uri: &str) -> Result<KeepActiveGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
         let _lock = self.watches.request_lock(uri).lock_owned().await;
         let link = self.connection().await?;
@@ -96,7 +96,7 @@ impl Upstream {
         if first {
             self.subscribe(&link, uri, true).await?;
         }
-        Ok(ActivityGuard::new(watching))
+        Ok(KeepActiveGuard::new(watching))
     }
 
     /// Returns true if any resource is watched.
@@ -135,7 +135,7 @@ impl Upstream {
 
     /// Subscribes to all watched resources over the new connection `link` and reports them as
     /// changed, because notifications may have been missed.
-    pub(super) fn renew_watches(&self, link: &Arc<UpstreamConnection>) {
+    pub(super) fn resubscribe_watches(&self, link: &Arc<UpstreamConnection>) {
         let uris = self.watches.uris();
         if uris.is_empty() {
             return;

@@ -150,7 +150,7 @@ impl Upstream {
                     return Err(self.unavailable("the server is shutting down"));
                 }
                 self.supervise(&link);
-                self.renew_watches(&link);
+                self.resubscribe_watches(&link);
                 self.refresh();
                 self.refresh_signal.notify_one();
                 Ok(link)

@@ -16,13 +16,13 @@ use crate::upstream::Upstream;
 pub(crate) struct DedicatedConnectionPool {
     permits: Arc<Semaphore>,
     /// Idle dedicated connections, each with the callers for which it can be used.
-    idle: Mutex<VecDeque<(ConnectionCallerScope, Arc<UpstreamConnection>)>>,
+    idle: Mutex<VecDeque<(DedicatedConnectionScope, Arc<UpstreamConnection>)>>,
     connections_max: usize,
 }
 
 /// The callers for which a dedicated connection can be used.
 #[derive(Clone, PartialEq, Eq)]
-struct ConnectionCallerScope {
+struct DedicatedConnectionScope {
     capabilities: QuestionSupport,
     /// The caller and session whose folders the server may know. The connection is only for them,
     /// because a server remembers folders.
@@ -32,7 +32,7 @@ struct ConnectionCallerScope {
 /// A connection to an upstream while one call has it for its own use.
 pub(crate) struct DedicatedConnection {
     pub(crate) connection: Arc<UpstreamConnection>,
-    fit: ConnectionCallerScope,
+    fit: DedicatedConnectionScope,
     upstream: Weak<Upstream>,
     is_done: bool,
     _permit: OwnedSemaphorePermit,
@@ -57,7 +57,7 @@ impl DedicatedConnectionPool {
         capabilities: QuestionSupport,
     ) -> Result<DedicatedConnection, ToolError> {
         let sends_folders = capabilities.roots && upstream.folders().is_none();
-        let fit = ConnectionCallerScope {
+        let fit = DedicatedConnectionScope {
             capabilities,
             owner: sends_folders.then(|| (caller.clone(), session)),
         };
@@ -78,7 +78,7 @@ impl DedicatedConnectionPool {
     }
 
     /// Takes an idle connection that can be used for the callers `fit`.
-    fn idle(&self, fit: &ConnectionCallerScope) -> Option<Arc<UpstreamConnection>> {
+    fn idle(&self, fit: &DedicatedConnectionScope) -> Option<Arc<UpstreamConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
         let at = idle.iter().rposition(|(of, _)| of == fit)?;
@@ -87,7 +87,7 @@ impl DedicatedConnectionPool {
 
     /// Keeps a connection for reuse by the callers `fit`, and drops the oldest if there are too
     /// many.
-    fn keep(&self, fit: ConnectionCallerScope, link: Arc<UpstreamConnection>) {
+    fn keep(&self, fit: DedicatedConnectionScope, link: Arc<UpstreamConnection>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push_back((fit, link));
         if idle.len() > self.connections_max {

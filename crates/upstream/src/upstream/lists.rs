@@ -15,7 +15,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
 use crate::pins::{PinPolicy, ServedUpstreamTool};
-use crate::settings::{EXCLUSION, ServedUpstreamPart, UpstreamSettings};
+use crate::settings::{EXCLUSION, ServedUpstreamFeature, UpstreamSettings};
 use crate::transport::UpstreamRequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
@@ -396,7 +396,7 @@ impl Upstream {
         let served = pinned.served_tools(&self.name, served);
         // An unreadable lock file is reported with the tools. Before the first listing, the
         // instructions are unknown, which is no difference.
-        if self.settings.serves(ServedUpstreamPart::Instructions)
+        if self.settings.serves(ServedUpstreamFeature::Instructions)
             && has_listed
             && pinned.lock.is_ok()
             && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
@@ -426,7 +426,7 @@ impl Upstream {
     /// Returns the upstream's instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
-        let is_served = self.settings.serves(ServedUpstreamPart::Instructions);
+        let is_served = self.settings.serves(ServedUpstreamFeature::Instructions);
         let text = listing.instructions.as_deref().filter(|_| is_served)?;
         pinned
             .passes_instructions(&self.name, text)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Caller, QuestionSupport, ToolContext};
 
-use super::callers::NoListingStorage;
+use super::callers::CallerInstanceUpstreamHost;
 use super::*;
 use crate::transports::scripted::{ScriptedAnswer, ScriptedRequest, ScriptedServer, result, until};
 
@@ -19,7 +19,7 @@ fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) 
     more(&mut settings);
     let handed = (
         server.world(),
-        Arc::new(NoListingStorage) as _,
+        Arc::new(CallerInstanceUpstreamHost) as _,
         UpstreamResultStore::default(),
         UriOwnership::default(),
     );

@@ -13,11 +13,11 @@ use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
 use crate::listing::UpstreamCallProperties;
 use crate::names;
 use crate::pins::ServedUpstreamTool;
-use crate::results::{CutResult, ResultSizeBudget, UpstreamResultStore};
+use crate::results::{ResultSizeBudget, TruncatedToolResult, UpstreamResultStore};
 use crate::settings::UpstreamLimits;
-use crate::upstream::call_driver::CallDrivingOutcome;
+use crate::upstream::call_driver::UpstreamCallProgress;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
-use crate::upstream::{PersistentUpstreamParts, Upstream, UpstreamCallRequest};
+use crate::upstream::{Upstream, UpstreamCallRequest, UpstreamPersistentState};
 
 /// Time within which a call of an upstream's tool must end so that it does not become a job.
 const QUICK_CALL: Duration = Duration::from_millis(150);
@@ -31,7 +31,7 @@ const FOUND_TEXT_BYTES: usize = 16 << 10;
 
 /// Tool that an upstream offers.
 pub(crate) struct UpstreamTool {
-    upstream: Arc<PersistentUpstreamParts>,
+    upstream: Arc<UpstreamPersistentState>,
     /// The upstream's own name for the tool.
     name: String,
     spec: ToolSpec,
@@ -206,13 +206,13 @@ impl AnyTool for UpstreamTool {
     }
 
     fn is_done(&self, started: &PreparedCallWork) -> bool {
-        started.matches(CallDrivingOutcome::has_result)
+        started.matches(UpstreamCallProgress::has_result)
     }
 
     fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let upstream = self.upstream().await?;
-            let begun = match ctx.started_work.take::<CallDrivingOutcome>() {
+            let begun = match ctx.started_work.take::<UpstreamCallProgress>() {
                 Some(driven) => upstream.continue_call(ctx, driven).await?,
                 None => upstream.start_call(ctx, self.request(ctx, input)).await?,
             };
@@ -240,7 +240,7 @@ impl AnyTool for UpstreamTool {
     ) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let budget = self.budget_of(ctx);
-            let CutResult { output, stored } =
+            let TruncatedToolResult { output, stored } =
                 self.results.cut(ctx, &self.spec.id, output, budget)?;
             // The caller may read the stored parts at another server of the fleet at once.
             self.results.share(&ctx.caller, stored).await;

@@ -18,7 +18,7 @@ pub struct HostCredential {
 }
 
 /// The header of a [`HostCredential`] with its secret value.
-pub(super) struct FilledCredential {
+pub(super) struct ResolvedHostCredential {
     rule: HostRule,
     header: HeaderName,
     value: HeaderValue,
@@ -58,18 +58,18 @@ impl HostCredential {
     pub(super) fn fill(
         &self,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<FilledCredential, String> {
+    ) -> Result<ResolvedHostCredential, String> {
         let Self { rule, header, value } = self;
         let odd = |why: &str| format!("the value of `{header}` in sandbox.credentials: {why}");
         let filled = fill_variables(value, variable).map_err(|why| odd(&why))?;
         let mut value = HeaderValue::try_from(filled.trim())
             .map_err(|_| odd("it has a character that no header may have"))?;
         value.set_sensitive(true);
-        Ok(FilledCredential { rule: rule.clone(), header: header.clone(), value })
+        Ok(ResolvedHostCredential { rule: rule.clone(), header: header.clone(), value })
     }
 }
 
-impl FilledCredential {
+impl ResolvedHostCredential {
     /// Returns true if some requests to `target` get the credential.
     pub(super) fn is_for(&self, target: &ForwarderDestination) -> bool {
         self.rule.covers(&target.host, target.port)

@@ -140,7 +140,7 @@ impl ForwarderHostGate {
 
     /// Returns true if the rules allow only some paths on `target`.
     pub(super) fn limits_paths(&self, target: &ForwarderDestination) -> bool {
-        self.access.rules.limit_paths(&target.host, target.port)
+        self.access.rules.restricts_paths(&target.host, target.port)
     }
 
     /// Refuses a request for `path` on `target` unless a rule allows it.
@@ -186,7 +186,7 @@ impl ForwarderHostGate {
         if rules.allow(&target.host, port) {
             return Ok(target);
         }
-        let why = match rules.name_host(&target.host) {
+        let why = match rules.allows_on_any_port(&target.host) {
             true => format!("port {port} is not in {setting}"),
             false => format!("it is not in {setting}"),
         };
@@ -212,7 +212,7 @@ impl ForwarderHostGate {
     pub(super) fn tunnel_use(&self, target: &ForwarderDestination) -> TunnelUse {
         if self.is_ssh(target) {
             TunnelUse::Ssh
-        } else if self.access.rules.name_port(&target.host, target.port) {
+        } else if self.access.rules.names_port(&target.host, target.port) {
             TunnelUse::Any
         } else {
             TunnelUse::Tls
@@ -271,7 +271,9 @@ impl ForwarderHostGate {
         stream: &TcpStream,
     ) -> Result<(), ForwardFailure> {
         let rules = &self.access.rules;
-        if rules.name_exactly(&target.host, self.ruled_port(target)) || is_own_host(&target.host) {
+        if rules.allows_by_exact_name(&target.host, self.ruled_port(target))
+            || is_own_host(&target.host)
+        {
             return Ok(());
         }
         let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
@@ -317,7 +319,7 @@ impl ForwarderHostGate {
         let rules = &self.access.rules;
         let port = self.ruled_port(target);
         let (allowed, refused): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|address| rules.allow_address(host, port, *address));
+            found.into_iter().partition(|address| rules.allows_at_address(host, port, *address));
         let Some(address) = refused.first().filter(|_| allowed.is_empty()) else {
             return Ok(allowed);
         };

@@ -42,7 +42,7 @@ const REUSE_TIMEOUT: Duration = Duration::from_secs(1);
 const HTTPS_PORT: u16 = 443;
 
 /// The state of a tunnel in which the forwarder ends TLS.
-struct InspectedTunnel {
+struct TlsInspectedTunnel {
     gate: Arc<ForwarderHostGate>,
     target: ForwarderDestination,
     /// The connection to the server, once a request was allowed.
@@ -110,7 +110,7 @@ async fn serve_requests(
     target: ForwarderDestination,
     gate: Arc<ForwarderHostGate>,
 ) {
-    let tunnel = Arc::new(InspectedTunnel {
+    let tunnel = Arc::new(TlsInspectedTunnel {
         gate,
         target,
         server: tokio::sync::Mutex::default(),
@@ -134,7 +134,7 @@ async fn serve_requests(
         .await;
 }
 
-impl InspectedTunnel {
+impl TlsInspectedTunnel {
     /// Checks `request` and forwards it to the server.
     async fn forward(
         &self,

@@ -22,14 +22,14 @@ const PEM_LINE_CHARS: usize = 64;
 
 /// A certificate authority whose private key exists only in memory, and only while one program
 /// runs.
-pub(super) struct RunAuthority {
+pub(super) struct RunCertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     /// The TLS settings for each host that the program has reached.
     servers: Mutex<BTreeMap<String, Arc<ServerConfig>>>,
 }
 
-impl RunAuthority {
+impl RunCertificateAuthority {
     /// Creates a certificate authority with a new key.
     ///
     /// # Errors
@@ -133,7 +133,11 @@ mod tests {
 
     use super::*;
 
-    fn is_trusted(authority: &RunAuthority, certificate: &CertificateDer<'_>, host: &str) -> bool {
+    fn is_trusted(
+        authority: &RunCertificateAuthority,
+        certificate: &CertificateDer<'_>,
+        host: &str,
+    ) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.clone()).unwrap();
         let provider = Arc::new(ring::default_provider());
@@ -145,7 +149,8 @@ mod tests {
 
     #[test]
     fn a_certificate_is_valid_for_its_host_and_the_authority_of_its_run_only() {
-        let [one, other] = [RunAuthority::new().unwrap(), RunAuthority::new().unwrap()];
+        let [one, other] =
+            [RunCertificateAuthority::new().unwrap(), RunCertificateAuthority::new().unwrap()];
         for host in ["git.example.com", "localhost", "127.0.0.1", "::1"] {
             let (certificate, _) = one.issue(host).unwrap();
             assert!(is_trusted(&one, &certificate, host), "{host}");
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_settings_of_a_host_are_kept_but_not_those_of_endless_hosts() {
-        let authority = RunAuthority::new().unwrap();
+        let authority = RunCertificateAuthority::new().unwrap();
         let first = authority.server_config("a.example").unwrap();
         assert!(Arc::ptr_eq(&first, &authority.server_config("a.example").unwrap()));
         for number in 0..SERVERS_MAX {

@@ -11,9 +11,9 @@ use tokio_rustls::rustls::ServerConfig;
 use toolgate_net::RequestPath;
 
 use super::ProgramHostAccess;
-use super::credentials::{FilledCredential, HostCredential};
+use super::credentials::{HostCredential, ResolvedHostCredential};
 use super::gate::ForwarderDestination;
-use super::run_authority::{RunAuthority, pem};
+use super::run_authority::{RunCertificateAuthority, pem};
 use crate::dial;
 
 /// The environment variables that name the certificates that a program trusts.
@@ -30,8 +30,8 @@ const TRUST_NAMES: [&str; 7] = [
 /// The certificate authority and the credentials with which a forwarder reads the requests of one
 /// run of a program.
 pub(crate) struct TlsInspector {
-    authority: RunAuthority,
-    credentials: Vec<FilledCredential>,
+    authority: RunCertificateAuthority,
+    credentials: Vec<ResolvedHostCredential>,
 }
 
 impl TlsInspector {
@@ -52,7 +52,7 @@ impl TlsInspector {
         if credentials.is_empty() && !access.rules.has_paths() {
             return Ok(None);
         }
-        let authority = RunAuthority::new().map_err(io::Error::other)?;
+        let authority = RunCertificateAuthority::new().map_err(io::Error::other)?;
         Ok(Some(Self { authority, credentials }))
     }
 

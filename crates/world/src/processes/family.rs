@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::strays::{self, TaggedProcess, UnfinishedProgramRun};
-use crate::forwarder::ProgramNetworkUse;
+use crate::forwarder::ProgramNetworkUsage;
 use crate::programs::ChildProcess;
-use crate::sandbox::{RunningConfinement, SandboxCoverage};
+use crate::sandbox::{ConfinedProgramResources, SandboxCoverage};
 
 /// The interval at which the processes of a stopping program are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -46,7 +46,7 @@ pub(super) struct ProcessTree {
     run: UnfinishedProgramRun,
     status: Option<ExitStatus>,
     /// The confinement of the program, if any.
-    confinement: Option<RunningConfinement>,
+    confinement: Option<ConfinedProgramResources>,
     /// A token that keeps [`ProcessRunner::close`](super::ProcessRunner::close) waiting.
     token: TaskTrackerToken,
 }
@@ -55,7 +55,7 @@ impl ProcessTree {
     pub(super) fn new(
         child: ChildProcess,
         live: UnfinishedProgramRun,
-        around: Option<RunningConfinement>,
+        around: Option<ConfinedProgramResources>,
         token: TaskTrackerToken,
     ) -> io::Result<Self> {
         let main = child.pid;
@@ -103,7 +103,7 @@ impl ProcessTree {
         // A stopped process must continue to receive the signal.
         self.signal_group(Signal::CONT);
         // The sandbox helper passes the signal on to all processes in its namespace.
-        if self.confinement.as_ref().is_some_and(RunningConfinement::has_reaper) {
+        if self.confinement.as_ref().is_some_and(ConfinedProgramResources::has_reaper) {
             return;
         }
         for stray in self.find_strays().await {
@@ -160,7 +160,8 @@ impl ProcessTree {
 
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let mut ended = self.child.try_wait()?;
-        let reported = self.confinement.as_ref().and_then(RunningConfinement::reported_status);
+        let reported =
+            self.confinement.as_ref().and_then(ConfinedProgramResources::reported_status);
         if ended.is_none() && reported.is_some() {
             // The kernel takes its namespaces down before it ends. Nobody has to wait for that.
             let handle = self.handle.try_clone()?;
@@ -195,8 +196,8 @@ impl ProcessTree {
     }
 
     /// Returns the program's use of the network so far, such as the hosts that were refused.
-    pub(super) fn network_use(&self) -> ProgramNetworkUse {
-        self.confinement.as_ref().map(RunningConfinement::network_use).unwrap_or_default()
+    pub(super) fn network_use(&self) -> ProgramNetworkUsage {
+        self.confinement.as_ref().map(ConfinedProgramResources::network_use).unwrap_or_default()
     }
 
     /// Returns the error that kept the program from starting. Call this after the main process has

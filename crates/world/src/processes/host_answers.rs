@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::OutputStreamKind;
 use toolgate_net::HostRules;
 
-use super::host_questions::{NamedRegistryHosts, RegistryHostQuestion};
+use super::host_questions::{ConfiguredRegistryHosts, RegistryHostQuery};
 use super::{ProcessRunner, ProgramRunLimits, ProgramStartRequest, package_caches, running};
 use crate::Root;
 use crate::forwarder::{PackageHostSource, ProgramHostAccess};
@@ -45,8 +45,8 @@ const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
 /// The answers of package managers about their hosts, and the time of each.
 #[derive(Default)]
-pub(super) struct NamedRegistryHostsCache(
-    tokio::sync::Mutex<BTreeMap<PackageHostSource, (Instant, Option<NamedRegistryHosts>)>>,
+pub(super) struct ConfiguredRegistryHostsCache(
+    tokio::sync::Mutex<BTreeMap<PackageHostSource, (Instant, Option<ConfiguredRegistryHosts>)>>,
 );
 
 impl ProcessRunner {
@@ -60,7 +60,7 @@ impl ProcessRunner {
         source: PackageHostSource,
         workspace: &Root,
         cancel: &CancellationToken,
-    ) -> Option<NamedRegistryHosts> {
+    ) -> Option<ConfiguredRegistryHosts> {
         if source == PackageHostSource::Git {
             return ask(self, source, workspace, cancel).await;
         }
@@ -97,7 +97,7 @@ pub(super) async fn prepare_network(
         let mut rules = access.rules.clone();
         for &source in &access.sources {
             let answer = processes.named_hosts(source, &confinement.workspace, cancel).await;
-            let Some(NamedRegistryHosts { hosts, variables }) = answer else { continue };
+            let Some(ConfiguredRegistryHosts { hosts, variables }) = answer else { continue };
             let Ok(named) = HostRules::parse(&hosts) else { continue };
             rules = rules.merge(&named);
             let has_settings = match cwd.try_clone() {
@@ -126,7 +126,7 @@ pub(super) async fn prepare_network(
 /// Returns `true` if the settings of the project in `cwd`, or of the workspace, name a registry for
 /// `source`. A variable would take precedence over it. Blocks.
 fn has_project_settings(source: PackageHostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
-    let files = RegistryHostQuestion::for_source(source).project_settings;
+    let files = RegistryHostQuery::for_source(source).project_settings;
     let folder = workspace.open_dir(".").ok();
     let folders = [Some(cwd.as_fd()), folder.as_ref().map(AsFd::as_fd)];
     let mut folders = folders.into_iter().flatten();
@@ -156,8 +156,8 @@ async fn ask(
     source: PackageHostSource,
     workspace: &Root,
     cancel: &CancellationToken,
-) -> Option<NamedRegistryHosts> {
-    let question = RegistryHostQuestion::for_source(source);
+) -> Option<ConfiguredRegistryHosts> {
+    let question = RegistryHostQuery::for_source(source);
     let sandbox = processes.sandbox();
     if source == PackageHostSource::Git && !sandbox.protects_git_folder() {
         tracing::warn!("`@git` names no host while programs can change `.git` (sandbox.git)");
@@ -205,7 +205,7 @@ fn prepare_question(
     source: PackageHostSource,
     workspace: &Root,
 ) -> Option<(ProgramStartRequest, TempDir)> {
-    let question = RegistryHostQuestion::for_source(source);
+    let question = RegistryHostQuery::for_source(source);
     let sandbox = processes.sandbox();
     let path = processes.unwritable_path(&processes.search_path(), workspace);
     let home = processes.variable("HOME").map(Path::new);
@@ -276,7 +276,7 @@ fn create_empty_folder(
 }
 
 /// Returns the files and folders with the user's settings that exist.
-fn user_settings(processes: &ProcessRunner, question: &RegistryHostQuestion) -> Vec<PathBuf> {
+fn user_settings(processes: &ProcessRunner, question: &RegistryHostQuery) -> Vec<PathBuf> {
     let home = processes.variable("HOME").map(Path::new).filter(|home| home.is_absolute());
     let home = home.unwrap_or(Path::new("/"));
     let files = question.settings.iter().map(|file| home.join(file));

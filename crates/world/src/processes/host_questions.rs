@@ -15,7 +15,7 @@ const HOSTS_MAX: usize = 64;
 
 /// The hosts of registries that a package manager names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamedRegistryHosts {
+pub struct ConfiguredRegistryHosts {
     /// Rules that allow the hosts.
     pub hosts: Vec<String>,
     /// Variables that name the registry to the package manager, which does not see the user's
@@ -24,7 +24,7 @@ pub struct NamedRegistryHosts {
 }
 
 /// The question which hosts the user's configuration of one package manager names.
-pub(super) struct RegistryHostQuestion {
+pub(super) struct RegistryHostQuery {
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
     pub(super) stdin: &'static str,
@@ -42,10 +42,10 @@ pub(super) struct RegistryHostQuestion {
     pub(super) fails: bool,
     /// A function that returns the hosts in the package manager's answer, among them possibly
     /// invalid ones.
-    parse: fn(&str) -> NamedRegistryHosts,
+    parse: fn(&str) -> ConfiguredRegistryHosts,
 }
 
-impl RegistryHostQuestion {
+impl RegistryHostQuery {
     /// Default values for the fields of a question to a package manager.
     const PLAIN: Self = Self {
         program: "",
@@ -62,7 +62,7 @@ impl RegistryHostQuestion {
 
     /// Returns the hosts in `answer` that programs may reach. An invalid host does not hide the
     /// others, and a pattern is no host.
-    pub(super) fn read(&self, answer: &str) -> NamedRegistryHosts {
+    pub(super) fn read(&self, answer: &str) -> ConfiguredRegistryHosts {
         let mut named = (self.parse)(answer);
         named.hosts.retain(|rule| !rule.contains('*') && HostRules::parse(&[rule]).is_ok());
         named
@@ -213,33 +213,36 @@ const ANSWER_COLUMNS: &str = "4000";
 
 /// Returns an answer with the host of the registry `url`, and with `variables` that name the
 /// registry.
-fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> NamedRegistryHosts {
+fn registry_answer(
+    url: Option<&str>,
+    variables: &'static [&'static str],
+) -> ConfiguredRegistryHosts {
     let url = url.map(without_user).and_then(|url| HttpUrl::parse(&url).ok());
-    let Some(url) = url else { return NamedRegistryHosts::default() };
+    let Some(url) = url else { return ConfiguredRegistryHosts::default() };
     let value = url.uri().to_string();
-    NamedRegistryHosts {
+    ConfiguredRegistryHosts {
         hosts: vec![host_rule(&url)],
         variables: variables.iter().map(|&name| (name, value.clone())).collect(),
     }
 }
 
 /// Returns an answer with the hosts of those `words` that are URLs.
-fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> NamedRegistryHosts {
+fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> ConfiguredRegistryHosts {
     let mut hosts: Vec<String> = Vec::new();
     for rule in words.filter_map(rule_for_url) {
         if hosts.len() < HOSTS_MAX && !hosts.contains(&rule) {
             hosts.push(rule);
         }
     }
-    NamedRegistryHosts { hosts, variables: Vec::new() }
+    ConfiguredRegistryHosts { hosts, variables: Vec::new() }
 }
 
-fn parse_words(answer: &str) -> NamedRegistryHosts {
+fn parse_words(answer: &str) -> ConfiguredRegistryHosts {
     answer_with(answer.split_whitespace())
 }
 
 /// Reads npm's answer: the default registry, and the registries of scopes such as `@acme:registry`.
-fn parse_npm(answer: &str) -> NamedRegistryHosts {
+fn parse_npm(answer: &str) -> ConfiguredRegistryHosts {
     let settings: BTreeMap<String, Value> = serde_json::from_str(answer).unwrap_or_default();
     let default = settings.get("registry").and_then(Value::as_str);
     let scopes = settings.iter().filter(|(name, _)| name.ends_with(":registry"));
@@ -252,7 +255,7 @@ fn parse_npm(answer: &str) -> NamedRegistryHosts {
 
 /// Reads Go's answer: the module proxies, separated by `,` or `|`, and the checksum database: a
 /// host, with its key, or a key and a URL.
-fn parse_go(answer: &str) -> NamedRegistryHosts {
+fn parse_go(answer: &str) -> ConfiguredRegistryHosts {
     let mut lines = answer.lines().map(str::trim);
     let proxies = lines.next().unwrap_or_default();
     let database = lines.next().unwrap_or_default();
@@ -270,17 +273,17 @@ fn parse_go(answer: &str) -> NamedRegistryHosts {
         return found;
     }
     let variables = vec![("GOPROXY", proxies.to_owned()), ("GOSUMDB", database.to_owned())];
-    NamedRegistryHosts { variables, ..found }
+    ConfiguredRegistryHosts { variables, ..found }
 }
 
 /// Reads the repositories in an error of Maven: `[local (/home/ada/.m2), central (https://…)]`.
-fn parse_maven(error: &str) -> NamedRegistryHosts {
+fn parse_maven(error: &str) -> ConfiguredRegistryHosts {
     let addresses = error.split('(').skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     answer_with(addresses)
 }
 
 /// Reads the remotes of a repository, one in each line: its name, its URL and its use.
-fn parse_remotes(remotes: &str) -> NamedRegistryHosts {
+fn parse_remotes(remotes: &str) -> ConfiguredRegistryHosts {
     let urls = remotes.lines().filter_map(|line| line.split_whitespace().nth(1));
     let mut hosts: Vec<String> = Vec::new();
     for rule in urls.filter_map(|url| rule_for_url(url).or_else(|| rule_for_ssh(url))) {
@@ -288,7 +291,7 @@ fn parse_remotes(remotes: &str) -> NamedRegistryHosts {
             hosts.push(rule);
         }
     }
-    NamedRegistryHosts { hosts, variables: Vec::new() }
+    ConfiguredRegistryHosts { hosts, variables: Vec::new() }
 }
 
 /// Returns the rule that allows the host of an SSH remote: `ssh://git@host/path` or
@@ -357,8 +360,8 @@ mod tests {
 
     /// Checks the hosts that `source` names in `answer`.
     #[track_caller]
-    fn check(source: PackageHostSource, answer: &str, hosts: &[&str]) -> NamedRegistryHosts {
-        let found = RegistryHostQuestion::for_source(source).read(answer);
+    fn check(source: PackageHostSource, answer: &str, hosts: &[&str]) -> ConfiguredRegistryHosts {
+        let found = RegistryHostQuery::for_source(source).read(answer);
         assert_eq!(found.hosts, hosts, "{answer}");
         found
     }

@@ -31,8 +31,8 @@ use rustix::process::{
 };
 
 use super::spawn::possible_descriptors;
-use crate::programs::{RunTagLimits, ServerProcessMark};
-use crate::sandbox::SandboxLeftovers;
+use crate::programs::{RlimitLocksValues, ServerProcessMark};
+use crate::sandbox::LeftoverPlaceholders;
 
 /// The longest time that killing all processes with a server's mark may take.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,8 +56,8 @@ const LIMITS_BYTES: usize = 4096;
 pub(super) struct ProcessKeeperHandle {
     mark: ServerProcessMark,
     /// The sandbox's placeholder folders in the workspace. The keeper removes them at the end.
-    leftovers: Option<SandboxLeftovers>,
-    lifeline: KeeperLifeline,
+    leftovers: Option<LeftoverPlaceholders>,
+    lifeline: ProcessKeeperPipe,
     process: Option<Pid>,
 }
 
@@ -66,17 +66,17 @@ pub(super) struct ProcessKeeperHandle {
 /// It carries reports that the server is not frozen. Each is the longest time until the next
 /// report, in milliseconds. After a report of zero, none is due.
 #[derive(Clone, Default)]
-pub(super) struct KeeperLifeline(Arc<Mutex<LifelineState>>);
+pub(super) struct ProcessKeeperPipe(Arc<Mutex<ProcessKeeperPipeState>>);
 
 #[derive(Default)]
-struct LifelineState {
+struct ProcessKeeperPipeState {
     /// The write end of the pipe to the keeper, which never blocks. `None` if no keeper runs.
     pipe: Option<OwnedFd>,
     /// The last report to the keeper: the longest time until the next report, in milliseconds.
     silence_ms: u64,
 }
 
-impl KeeperLifeline {
+impl ProcessKeeperPipe {
     /// Reports that the server is not frozen. The keeper kills all programs unless the next report
     /// comes within `silence`. With zero, no further report is due.
     pub(super) fn report_alive(&self, silence: Duration) {
@@ -99,12 +99,12 @@ impl KeeperLifeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LifelineState> {
+    fn lock(&self) -> MutexGuard<'_, ProcessKeeperPipeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl LifelineState {
+impl ProcessKeeperPipeState {
     /// Sends the last report to the keeper, if one runs.
     fn send(&self) {
         if let Some(pipe) = &self.pipe {
@@ -118,8 +118,8 @@ impl ProcessKeeperHandle {
     /// Creates a handle without a keeper, whose pipe is `lifeline`.
     pub(super) fn new(
         mark: ServerProcessMark,
-        leftovers: Option<SandboxLeftovers>,
-        lifeline: KeeperLifeline,
+        leftovers: Option<LeftoverPlaceholders>,
+        lifeline: ProcessKeeperPipe,
     ) -> Self {
         Self { mark, leftovers, lifeline, process: None }
     }
@@ -153,7 +153,7 @@ impl Drop for ProcessKeeperHandle {
 /// Starts a keeper process. Returns its pid and the write end of the pipe to it.
 fn spawn_keeper(
     mark: ServerProcessMark,
-    leftovers: Option<&SandboxLeftovers>,
+    leftovers: Option<&LeftoverPlaceholders>,
 ) -> io::Result<(Pid, OwnedFd)> {
     let (read_end, lifeline) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -193,11 +193,11 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
 }
 
 /// Runs the keeper process. Makes system calls only.
-fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&SandboxLeftovers>) {
+fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&LeftoverPlaceholders>) {
     // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
     // A server above this one kills all processes with its mark. The keeper must survive that.
-    let _ = RunTagLimits::clear();
+    let _ = RlimitLocksValues::clear();
     // SAFETY: the name is terminated. Of the inherited descriptors only two are used later: the
     // lifeline and, if there is one, the workspace.
     let (lifeline, workspace) = unsafe {
@@ -292,7 +292,7 @@ fn kill_marked(mark: ServerProcessMark) -> rustix::io::Result<bool> {
         // Opening the handle before the check ensures that the signal cannot reach another process.
         let Some(handle) = none_if_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
         let mut limits = [0; LIMITS_BYTES];
-        if mark.matches(RunTagLimits::parse(read_limits(&proc, name, &mut limits)?))
+        if mark.matches(RlimitLocksValues::parse(read_limits(&proc, name, &mut limits)?))
             && !has_ended(&handle)
         {
             was_any = true;
@@ -381,7 +381,7 @@ mod tests {
     fn a_dropped_keeper_kills_only_programs_with_its_mark() {
         let mark = ServerProcessMark::random().unwrap();
         let other = ServerProcessMark::random().unwrap();
-        let mut keeper = ProcessKeeperHandle::new(mark, None, KeeperLifeline::default());
+        let mut keeper = ProcessKeeperHandle::new(mark, None, ProcessKeeperPipe::default());
         let pid = running_keeper(&mut keeper);
         let mut own = SleepingProgram::with_mark(mark);
         let mut foreign = SleepingProgram::with_mark(other);
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_killed_keeper_is_replaced() {
         let mark = ServerProcessMark::random().unwrap();
-        let mut keeper = ProcessKeeperHandle::new(mark, None, KeeperLifeline::default());
+        let mut keeper = ProcessKeeperHandle::new(mark, None, ProcessKeeperPipe::default());
         let first = running_keeper(&mut keeper);
         let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn programs_are_killed_while_the_next_report_of_their_server_is_overdue() {
         let mark = ServerProcessMark::random().unwrap();
-        let lifeline = KeeperLifeline::default();
+        let lifeline = ProcessKeeperPipe::default();
         let mut keeper = ProcessKeeperHandle::new(mark, None, lifeline.clone());
         let pid = running_keeper(&mut keeper);
         let mut foreign = SleepingProgram::with_mark(ServerProcessMark::random().unwrap());
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_server_whose_reports_are_not_due_keeps_its_programs_until_it_ends() {
         let mark = ServerProcessMark::random().unwrap();
-        let lifeline = KeeperLifeline::default();
+        let lifeline = ProcessKeeperPipe::default();
         let mut keeper = ProcessKeeperHandle::new(mark, None, lifeline.clone());
         running_keeper(&mut keeper);
         lifeline.report_alive(Duration::from_secs(3600));
@@ -451,12 +451,12 @@ mod tests {
     #[test]
     fn a_keeper_inherits_no_descriptors_and_blocks_signals() {
         let mark = ServerProcessMark::random().unwrap();
-        let mut keeper = ProcessKeeperHandle::new(mark, None, KeeperLifeline::default());
+        let mut keeper = ProcessKeeperHandle::new(mark, None, ProcessKeeperPipe::default());
         let pid = running_keeper(&mut keeper);
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");
         assert_eq!(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), 1);
-        assert_eq!(RunTagLimits::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
+        assert_eq!(RlimitLocksValues::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
         assert!(read("limits").contains("Max file locks            0                    0  "));
         // Field 4 is the parent, field 6 the session.
         let stat = read("stat");

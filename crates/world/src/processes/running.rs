@@ -21,7 +21,7 @@ use super::output_capture::RunningOutputCapture;
 use super::{
     ProcessRunner, ProgramOutcome, ProgramRunLimits, ProgramStartRequest, ProgramStopReason,
 };
-use crate::forwarder::ProgramNetworkUse;
+use crate::forwarder::ProgramNetworkUsage;
 use crate::programs::ChildProcess;
 
 /// The time without output after which reading a program's output stops. It applies if the main
@@ -211,8 +211,8 @@ pub struct ProgramNetworkMonitor(Weak<Mutex<Option<ProcessTreeGuard>>>);
 
 impl ProgramNetworkMonitor {
     /// Returns what the program did with its network so far. Nothing if it was stopped.
-    pub fn network_use(&self) -> ProgramNetworkUse {
-        let Some(running) = self.0.upgrade() else { return ProgramNetworkUse::default() };
+    pub fn network_use(&self) -> ProgramNetworkUsage {
+        let Some(running) = self.0.upgrade() else { return ProgramNetworkUsage::default() };
         let running = running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().map(|running| running.family().network_use()).unwrap_or_default()
     }

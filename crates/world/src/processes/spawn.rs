@@ -19,13 +19,13 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::family::ProcessTree;
-use super::keeper::{KeeperLifeline, ProcessKeeperHandle};
+use super::keeper::{ProcessKeeperHandle, ProcessKeeperPipe};
 use super::strays::UnfinishedProgramRun;
 use super::{ProcessRunner, ProgramStartRequest};
 use crate::programs::{ChildProcess, PreparedProgram};
 use crate::programs::{ProgramRunTag, ServerProcessMark};
 use crate::sandbox;
-use crate::sandbox::SandboxLeftovers;
+use crate::sandbox::LeftoverPlaceholders;
 
 /// The highest number of programs that wait to be started.
 const QUEUE_MAX: usize = 64;
@@ -44,7 +44,7 @@ const FD_MAX: u64 = 1 << 20;
 pub(super) struct ProgramSpawner {
     requests: mpsc::Sender<SpawnerRequest>,
     mark: ServerProcessMark,
-    lifeline: KeeperLifeline,
+    lifeline: ProcessKeeperPipe,
 }
 
 /// Request to the thread that starts programs.
@@ -69,10 +69,10 @@ impl ProgramSpawner {
     /// the thread removes the `leftovers`.
     pub(super) fn start(
         mark: ServerProcessMark,
-        leftovers: Option<SandboxLeftovers>,
+        leftovers: Option<LeftoverPlaceholders>,
     ) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
-        let lifeline = KeeperLifeline::default();
+        let lifeline = ProcessKeeperPipe::default();
         let reports = lifeline.clone();
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
             let mut keeper = ProcessKeeperHandle::new(mark, leftovers, lifeline);
@@ -179,7 +179,7 @@ fn spawn_confined(
     let is_fed = stdin.is_some();
     let grace = bounds.grace;
     let tag = live.tag();
-    let start = sandbox::SandboxedLaunch { program, args, cwd, env, is_fed, grace, tag };
+    let start = sandbox::SandboxedProgramStart { program, args, cwd, env, is_fed, grace, tag };
     let begin = |image| {
         let (reply, helper) = sync_channel(1);
         requests

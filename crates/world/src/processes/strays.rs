@@ -12,7 +12,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
 
-use crate::programs::{ProgramRunTag, RunTagLimits, ServerProcessMark};
+use crate::programs::{ProgramRunTag, RlimitLocksValues, ServerProcessMark};
 
 /// A lock for listing or reaping children. The kernel's list may skip a child if the child before
 /// it is reaped meanwhile.
@@ -64,8 +64,8 @@ impl Drop for UnfinishedProgramRun {
 }
 
 /// Reads the resource limits of the process `pid`, which may contain a tag.
-fn read_tag_limits(pid: Pid) -> RunTagLimits {
-    RunTagLimits::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
+fn read_tag_limits(pid: Pid) -> RlimitLocksValues {
+    RlimitLocksValues::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
 }
 
 /// Returns the orphans with `tag` that this process adopted, other than `main`.

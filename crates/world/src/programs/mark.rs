@@ -40,7 +40,7 @@ pub(crate) struct ProgramRunTag(u64);
 /// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be the tag, because a
 /// process may lower one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunTagLimits([Option<u64>; 2]);
+pub(crate) struct RlimitLocksValues([Option<u64>; 2]);
 
 impl ServerProcessMark {
     /// Returns the mark (the number that tells servers apart in process tags) for the stored
@@ -93,7 +93,7 @@ impl ServerProcessMark {
     }
 
     /// Returns `true` if the resource limits `worn` of a process contain a tag of this server.
-    pub(crate) fn matches(self, worn: RunTagLimits) -> bool {
+    pub(crate) fn matches(self, worn: RlimitLocksValues) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
 }
@@ -115,12 +115,12 @@ impl ProgramRunTag {
         Ok(setrlimit(Resource::Locks, limit)?)
     }
 
-    pub(crate) fn matches(self, worn: RunTagLimits) -> bool {
+    pub(crate) fn matches(self, worn: RlimitLocksValues) -> bool {
         worn.0.contains(&Some(self.0))
     }
 }
 
-impl RunTagLimits {
+impl RlimitLocksValues {
     /// Returns the `RLIMIT_LOCKS` values of the calling process.
     pub(crate) fn read_own() -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Locks);
@@ -160,8 +160,8 @@ Max pending signals       15000                15000                signals
 
     #[test]
     fn the_tag_of_a_process_is_read_from_its_limits() {
-        let limits = RunTagLimits::parse(LIMITS.as_bytes());
-        assert_eq!(limits, RunTagLimits([Some((7 << RUN_BITS) + 7), None]));
+        let limits = RlimitLocksValues::parse(LIMITS.as_bytes());
+        assert_eq!(limits, RlimitLocksValues([Some((7 << RUN_BITS) + 7), None]));
         assert!(
             ServerProcessMark(7).matches(limits)
                 && !ServerProcessMark(6).matches(limits)
@@ -171,19 +171,19 @@ Max pending signals       15000                15000                signals
             ServerProcessMark(7).tag(7).matches(limits)
                 && !ServerProcessMark(7).tag(8).matches(limits)
         );
-        assert_eq!(RunTagLimits::parse(b""), RunTagLimits([None; 2]));
-        assert_eq!(RunTagLimits::parse(b"Max file locks \xff"), RunTagLimits([None; 2]));
+        assert_eq!(RlimitLocksValues::parse(b""), RlimitLocksValues([None; 2]));
+        assert_eq!(RlimitLocksValues::parse(b"Max file locks \xff"), RlimitLocksValues([None; 2]));
     }
 
     #[test]
     fn every_run_of_a_server_has_its_mark() {
         for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
             let ProgramRunTag(number) = ServerProcessMark(5).tag(run);
-            assert!(ServerProcessMark(5).matches(RunTagLimits([Some(number); 2])), "{run}");
+            assert!(ServerProcessMark(5).matches(RlimitLocksValues([Some(number); 2])), "{run}");
             let none = ServerProcessMark(5).idle_tag();
             assert!(
                 none > ProgramRunTag(number)
-                    && ServerProcessMark(5).matches(RunTagLimits([Some(none.number()); 2])),
+                    && ServerProcessMark(5).matches(RlimitLocksValues([Some(none.number()); 2])),
                 "{run}"
             );
         }

@@ -17,7 +17,7 @@ use super::file::{BLOCK_BYTES, WorkspaceFile};
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
 use super::place::{EntryLocation, MissingParentPolicy};
-use super::refusal::{DiskWorkError, at_pointer, refusal};
+use super::refusal::{FileOperationError, at_pointer, refusal};
 use super::remove::{DirectoryOperationScope, remove_contents};
 use super::rename::{
     DestinationConflict, check_not_inside, directory_error, exists_error, hint_inside,
@@ -173,7 +173,11 @@ impl Root {
 }
 
 impl EntryCopyTotals {
-    fn add(&mut self, meta: &EntryMeta, bounds: EntryCopyOptions) -> Result<(), DiskWorkError> {
+    fn add(
+        &mut self,
+        meta: &EntryMeta,
+        bounds: EntryCopyOptions,
+    ) -> Result<(), FileOperationError> {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
@@ -219,7 +223,7 @@ fn copy_entry(
     bounds: EntryCopyOptions,
     copied: &mut EntryCopyTotals,
     watch: &DiskWorkMonitor,
-) -> Result<(), DiskWorkError> {
+) -> Result<(), FileOperationError> {
     match kind {
         EntryKind::Dir => {
             let mode = statat(&from.dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
@@ -259,7 +263,7 @@ fn copy_bytes(
     len: u64,
     before: u64,
     watch: &DiskWorkMonitor,
-) -> Result<(), DiskWorkError> {
+) -> Result<(), FileOperationError> {
     let mut at = 0;
     while at < len {
         watch.check_cancelled()?;
@@ -281,7 +285,7 @@ fn copy_bytes_in_blocks(
     to: BorrowedFd<'_>,
     range: std::ops::Range<u64>,
     watch: &DiskWorkMonitor,
-) -> Result<(), DiskWorkError> {
+) -> Result<(), FileOperationError> {
     let mut block = vec![0; BLOCK_BYTES];
     let mut at = range.start;
     while at < range.end {

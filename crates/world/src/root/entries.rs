@@ -12,7 +12,7 @@ use toolgate_contract::ToolError;
 use super::Root;
 use super::meta::{EntryKind, EntryMeta};
 use super::placeholder::is_reserved;
-use super::refusal::DiskWorkError;
+use super::refusal::FileOperationError;
 use super::temp::is_temp;
 use super::work::DiskWorkMonitor;
 
@@ -73,8 +73,8 @@ impl Root {
 pub(super) fn each_visible_entry(
     dir: BorrowedFd<'_>,
     watch: &DiskWorkMonitor,
-    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), DiskWorkError>,
-) -> Result<(), DiskWorkError> {
+    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), FileOperationError>,
+) -> Result<(), FileOperationError> {
     each_entry(dir, watch, |name, kind| {
         let may_be_reserved = kind == EntryKind::Dir && name.as_bytes().starts_with(b".");
         let is_ours = is_temp(name) || (may_be_reserved && is_reserved(dir, name));
@@ -86,8 +86,8 @@ pub(super) fn each_visible_entry(
 pub(super) fn each_entry(
     dir: BorrowedFd<'_>,
     watch: &DiskWorkMonitor,
-    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), DiskWorkError>,
-) -> Result<(), DiskWorkError> {
+    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), FileOperationError>,
+) -> Result<(), FileOperationError> {
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {

@@ -18,7 +18,7 @@ use super::work::DiskWorkMonitor;
 
 /// The depth to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InspectionDepth {
+pub enum PathCheckDepth {
     /// Inspection that skips the entry without looking at it.
     Skip,
     /// Inspection that checks where the entry leads.
@@ -29,16 +29,16 @@ pub enum InspectionDepth {
 
 /// An entry that leads out of the root or is not a regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EscapedPath {
+pub struct PathOutsideRoot {
     /// The entry's path, relative to the root.
     pub path: PathBuf,
     /// The reason why the entry is refused.
-    pub reason: PathEscapeReason,
+    pub reason: OutsideRootReason,
 }
 
 /// The reason why an entry of an inspected directory is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathEscapeReason {
+pub enum OutsideRootReason {
     /// Refusal because the entry leads out of the root.
     LeadsOut,
     /// Refusal because the entry is a pipe, a socket or a device.
@@ -57,8 +57,8 @@ impl Root {
         top: &str,
         entries_max: usize,
         watch: &DiskWorkMonitor,
-        heed: impl Fn(&Path) -> InspectionDepth,
-    ) -> Result<Option<EscapedPath>, ToolError> {
+        heed: impl Fn(&Path) -> PathCheckDepth,
+    ) -> Result<Option<PathOutsideRoot>, ToolError> {
         let top = Path::new(top);
         let mut seen = 0;
         let mut waiting = vec![PathBuf::new()];
@@ -68,9 +68,9 @@ impl Root {
             let dir = match beneath::open(self.dir(), &folder, flags, SymlinkPolicy::Follow) {
                 Ok(dir) => dir,
                 Err(Errno::XDEV) => {
-                    return Ok(Some(EscapedPath {
+                    return Ok(Some(PathOutsideRoot {
                         path: folder,
-                        reason: PathEscapeReason::LeadsOut,
+                        reason: OutsideRootReason::LeadsOut,
                     }));
                 }
                 Err(err) if is_dead_end(err) => continue,
@@ -91,7 +91,7 @@ impl Root {
                 }
                 let inner = at.join(name);
                 let heed = heed(&inner);
-                if found.is_some() || heed == InspectionDepth::Skip {
+                if found.is_some() || heed == PathCheckDepth::Skip {
                     return Ok(());
                 }
                 let path = folder.join(name);
@@ -99,7 +99,8 @@ impl Root {
                     EntryKind::Symlink => match self.kind_behind_symlink(&path)? {
                         Some(kind) => kind,
                         None => {
-                            found = Some(EscapedPath { path, reason: PathEscapeReason::LeadsOut });
+                            found =
+                                Some(PathOutsideRoot { path, reason: OutsideRootReason::LeadsOut });
                             return Ok(());
                         }
                     },
@@ -107,9 +108,10 @@ impl Root {
                 };
                 match kind {
                     EntryKind::Other => {
-                        found = Some(EscapedPath { path, reason: PathEscapeReason::NotRegular });
+                        found =
+                            Some(PathOutsideRoot { path, reason: OutsideRootReason::NotRegular });
                     }
-                    EntryKind::Dir if heed == InspectionDepth::Contents => waiting.push(inner),
+                    EntryKind::Dir if heed == PathCheckDepth::Contents => waiting.push(inner),
                     EntryKind::Dir | EntryKind::File | EntryKind::Symlink => {}
                 }
                 Ok(())
@@ -154,8 +156,8 @@ mod tests {
     /// it.
     fn found(
         make: impl Fn(&Path),
-        heed: impl Fn(&Path) -> InspectionDepth,
-    ) -> Result<Option<EscapedPath>, ToolError> {
+        heed: impl Fn(&Path) -> PathCheckDepth,
+    ) -> Result<Option<PathOutsideRoot>, ToolError> {
         let space = TempDir::new().unwrap();
         fs::create_dir_all(space.path().join("root/top/inner/deep")).unwrap();
         fs::write(space.path().join("root/file"), "").unwrap();
@@ -164,13 +166,13 @@ mod tests {
         root.find_escaped_path("top", 100, &DiskWorkMonitor::default(), heed)
     }
 
-    fn leads_out(path: &str) -> Option<EscapedPath> {
-        Some(EscapedPath { path: path.into(), reason: PathEscapeReason::LeadsOut })
+    fn leads_out(path: &str) -> Option<PathOutsideRoot> {
+        Some(PathOutsideRoot { path: path.into(), reason: OutsideRootReason::LeadsOut })
     }
 
     #[test]
     fn a_symlink_that_leads_out_is_found_at_any_depth_and_others_are_followed() {
-        let all = |_: &Path| InspectionDepth::Contents;
+        let all = |_: &Path| PathCheckDepth::Contents;
         for target in ["/etc/passwd", "/nowhere", "../../../../gone"] {
             let made = found(|top| symlink(target, top.join("inner/deep/link")).unwrap(), all);
             assert_eq!(made.unwrap(), leads_out("top/inner/deep/link"), "{target}");
@@ -193,24 +195,24 @@ mod tests {
     #[test]
     fn only_selected_depths_are_inspected() {
         let out = |top: &Path| symlink("/etc", top.join("inner/out")).unwrap();
-        let shallow = |_: &Path| InspectionDepth::Target;
+        let shallow = |_: &Path| PathCheckDepth::Target;
         assert_eq!(found(out, shallow).unwrap(), None);
         let but_it = |path: &Path| {
-            if path.ends_with("out") { InspectionDepth::Skip } else { InspectionDepth::Contents }
+            if path.ends_with("out") { PathCheckDepth::Skip } else { PathCheckDepth::Contents }
         };
         assert_eq!(found(out, but_it).unwrap(), None);
-        let all = |_: &Path| InspectionDepth::Contents;
+        let all = |_: &Path| PathCheckDepth::Contents;
         assert_eq!(found(out, all).unwrap(), leads_out("top/inner/out"));
     }
 
     #[test]
     fn a_socket_is_found_and_too_many_entries_are_refused() {
-        let all = |_: &Path| InspectionDepth::Contents;
+        let all = |_: &Path| PathCheckDepth::Contents;
         let socket = |top: &Path| {
             std::os::unix::net::UnixListener::bind(top.join("inner/socket")).unwrap();
         };
         let why = found(socket, all).unwrap().map(|escaped| escaped.reason);
-        assert_eq!(why, Some(PathEscapeReason::NotRegular));
+        assert_eq!(why, Some(OutsideRootReason::NotRegular));
         let many = |top: &Path| {
             for at in 0..100 {
                 fs::write(top.join(at.to_string()), "").unwrap();

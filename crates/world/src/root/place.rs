@@ -49,7 +49,7 @@ struct CreatedParentDirectories {
 
 /// Handling of names that are reserved for unfinished files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TempNamePolicy {
+enum TempFileNamePolicy {
     Refuse,
     Allow,
 }
@@ -64,26 +64,26 @@ impl Root {
         path: &str,
         parents: MissingParentPolicy,
     ) -> Result<EntryLocation, ToolError> {
-        self.open_place(path, TempNamePolicy::Refuse, |dir, path, made| {
+        self.open_place(path, TempFileNamePolicy::Refuse, |dir, path, made| {
             self.open_parent(dir, path, parents, made)
         })
     }
 
     /// Returns the location of the entry at `path`, to move or replace that entry.
     pub(super) fn existing_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
-        self.open_existing_place(path, TempNamePolicy::Refuse)
+        self.open_existing_place(path, TempFileNamePolicy::Refuse)
     }
 
     /// Returns the location of the entry at `path`, to remove that entry. Accepts the unfinished
     /// result of a copy that was interrupted.
     pub(super) fn removable_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
-        self.open_existing_place(path, TempNamePolicy::Allow)
+        self.open_existing_place(path, TempFileNamePolicy::Allow)
     }
 
     fn open_existing_place(
         &self,
         path: &str,
-        halves: TempNamePolicy,
+        halves: TempFileNamePolicy,
     ) -> Result<EntryLocation, ToolError> {
         self.open_place(path, halves, |dir, path, _| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -94,7 +94,7 @@ impl Root {
     fn open_place(
         &self,
         path: &str,
-        halves: TempNamePolicy,
+        halves: TempFileNamePolicy,
         open: impl FnOnce(&str, &str, &CreatedParentDirectories) -> Result<OwnedFd, ToolError>,
     ) -> Result<EntryLocation, ToolError> {
         let path = self.relative(path)?;
@@ -102,7 +102,7 @@ impl Root {
             let path = quoted_path(path);
             return Err(ToolError::invalid("/path", format!("{path} does not end in a name")));
         };
-        if halves == TempNamePolicy::Refuse && temp::is_temp(OsStr::new(name)) {
+        if halves == TempFileNamePolicy::Refuse && temp::is_temp(OsStr::new(name)) {
             let message = format!(
                 "{} is a name reserved for temporary files; it can only be deleted",
                 quoted_path(path)

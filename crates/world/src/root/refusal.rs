@@ -200,14 +200,14 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
 }
 
 /// The reason why work on the disk failed or stopped.
-pub(super) enum DiskWorkError {
+pub(super) enum FileOperationError {
     /// Error that the file system returned.
     Errno(Errno),
     /// A cancellation, or an error from a check that is part of the work.
     Tool(ToolError),
 }
 
-impl DiskWorkError {
+impl FileOperationError {
     /// Converts this error into the error for the caller, about `path`.
     pub(super) fn into_tool_error(self, path: &str) -> ToolError {
         match self {
@@ -217,13 +217,13 @@ impl DiskWorkError {
     }
 }
 
-impl From<Errno> for DiskWorkError {
+impl From<Errno> for FileOperationError {
     fn from(err: Errno) -> Self {
         Self::Errno(err)
     }
 }
 
-impl From<ToolError> for DiskWorkError {
+impl From<ToolError> for FileOperationError {
     fn from(err: ToolError) -> Self {
         Self::Tool(err)
     }

@@ -20,7 +20,7 @@ use super::file::{self, BLOCK_BYTES, WorkspaceFile};
 use super::meta::EntryMeta;
 use super::path::quoted_path;
 use super::place::{EntryLocation, MissingParentPolicy};
-use super::refusal::{DiskWorkError, refusal};
+use super::refusal::{FileOperationError, refusal};
 use super::temp::{ExistingEntryHandling, TempFile};
 use super::work::DiskWorkMonitor;
 
@@ -245,20 +245,20 @@ fn write_all(
     fd: BorrowedFd<'_>,
     content: &[u8],
     watch: &DiskWorkMonitor,
-) -> Result<(), DiskWorkError> {
+) -> Result<(), FileOperationError> {
     for block in content.chunks(BLOCK_BYTES << 2) {
-        watch.check_cancelled().map_err(DiskWorkError::Tool)?;
+        watch.check_cancelled().map_err(FileOperationError::Tool)?;
         let mut rest = block;
         while !rest.is_empty() {
             match write(fd, rest) {
-                Ok(0) => return Err(DiskWorkError::Errno(Errno::NOSPC)),
+                Ok(0) => return Err(FileOperationError::Errno(Errno::NOSPC)),
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::INTR) => {}
-                Err(err) => return Err(DiskWorkError::Errno(err)),
+                Err(err) => return Err(FileOperationError::Errno(err)),
             }
         }
     }
-    fsync(fd).map_err(DiskWorkError::Errno)
+    fsync(fd).map_err(FileOperationError::Errno)
 }
 
 /// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.

@@ -16,7 +16,7 @@ use super::file::WorkspaceFile;
 use super::ignore_rules::{IgnoreRuleFiles, IgnoreRules};
 use super::meta::{EntryKind, EntryMeta};
 use super::place::or_dot;
-use super::refusal::{DiskWorkError, refusal};
+use super::refusal::{FileOperationError, refusal};
 use super::work::DiskWorkMonitor;
 
 /// A filter of the entries that a walk includes. A walk enters `.git` only if it starts there.
@@ -143,7 +143,7 @@ impl WalkFolder {
         dir: OwnedFd,
         sight: WalkFilter,
         watch: &DiskWorkMonitor,
-    ) -> Result<OpenWalkFolder, DiskWorkError> {
+    ) -> Result<OpenWalkFolder, FileOperationError> {
         let mut entries = Vec::new();
         let mut names = IgnoreRuleFiles::default();
         each_visible_entry(dir.as_fd(), watch, |name, kind| {

@@ -49,7 +49,7 @@ impl Root {
         work: impl FnOnce(&Self, &DiskWorkMonitor) -> Result<T, ToolError> + Send + 'static,
     ) -> Result<T, ToolError> {
         let watch = DiskWorkMonitor::new(ctx.cancel.clone(), ctx.events.clone());
-        let room = ctx.unless_canceled(self.handle.work_slots.clone().acquire_owned()).await?;
+        let room = ctx.run_unless_canceled(self.handle.work_slots.clone().acquire_owned()).await?;
         let root = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _room = room;

@@ -84,7 +84,7 @@ impl SandboxCapabilities {
             layers::attempt(capabilities.create_groups(layers)?, plan, &request, handle)
         };
         let layers = layers.try_out(|layers| match attempt(layers) {
-            Err(err) if helper_executable::give_up_small() => {
+            Err(err) if helper_executable::disable_small_helper() => {
                 tracing::debug!("the small program of the sandbox does not work: {err}");
                 attempt(layers)
             }

@@ -17,7 +17,7 @@ use super::coverage::{IncompleteSandbox, SandboxCoverage};
 use super::exit_pipe::ExitStatusPipe;
 use super::plan::{OsStringBytes, SandboxSpawnRequest, SandboxedExecutable, seal};
 use super::reserved_names::FileNameReservation;
-use super::settings::SandboxRequirement;
+use super::settings::IncompleteSandboxPolicy;
 use super::ssh_access::SshAccessFolder;
 use super::standby::{
     IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
@@ -27,7 +27,7 @@ use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, coverage, layers};
 use crate::Root;
 use crate::forwarder::{
-    NetworkForwarder, ProgramHostAccess, ProgramNetworkUse, RunSshAgent, TlsInspector,
+    NetworkForwarder, ProgramHostAccess, ProgramNetworkUsage, RunSshAgent, TlsInspector,
     proxy_variables, trust_variables,
 };
 use crate::programs::{
@@ -35,7 +35,7 @@ use crate::programs::{
 };
 
 /// A program to start in the sandbox, with its arguments, folder and environment.
-pub(crate) struct SandboxedLaunch {
+pub(crate) struct SandboxedProgramStart {
     pub(crate) program: ResolvedProgram,
     pub(crate) args: Vec<OsString>,
     pub(crate) cwd: OwnedFd,
@@ -47,7 +47,7 @@ pub(crate) struct SandboxedLaunch {
 }
 
 /// The resources that a confined program holds while it runs.
-pub(crate) struct RunningConfinement {
+pub(crate) struct ConfinedProgramResources {
     /// The pipe on which the sandbox helper reports why the program did not start.
     failure_pipe: OwnedFd,
     /// The pipe on which the program's reaper reports the exit, if the program has a reaper.
@@ -67,7 +67,7 @@ pub(crate) struct RunningConfinement {
     _reserved: Option<FileNameReservation>,
 }
 
-impl RunningConfinement {
+impl ConfinedProgramResources {
     /// Returns `true` if a reaper runs beside the program. The reaper forwards signals to all
     /// processes of the program.
     pub(crate) fn has_reaper(&self) -> bool {
@@ -99,7 +99,7 @@ impl RunningConfinement {
     }
 
     /// Returns what the program did with its network so far.
-    pub(crate) fn network_use(&self) -> ProgramNetworkUse {
+    pub(crate) fn network_use(&self) -> ProgramNetworkUsage {
         self.forwarder.as_ref().map(NetworkForwarder::network_use).unwrap_or_default()
     }
 
@@ -111,7 +111,7 @@ impl RunningConfinement {
     }
 }
 
-impl Drop for RunningConfinement {
+impl Drop for ConfinedProgramResources {
     fn drop(&mut self) {
         let Some(helper) = self.helper.take().filter(|_| self.is_over) else { return };
         match self.forwarder {
@@ -128,13 +128,13 @@ impl Sandbox {
     pub(crate) fn confine(
         &self,
         inside: &ProgramConfinement,
-        start: SandboxedLaunch,
+        start: SandboxedProgramStart,
         variables: &ServerEnvironmentVariables,
         begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
-    ) -> io::Result<(ChildProcess, RunningConfinement)> {
+    ) -> io::Result<(ChildProcess, ConfinedProgramResources)> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let coverage = capabilities.coverage(inside.profile);
-        if self.0.settings.require == SandboxRequirement::Strict && !coverage.is_complete() {
+        if self.0.settings.require == IncompleteSandboxPolicy::Strict && !coverage.is_complete() {
             return Err(io::Error::other(IncompleteSandbox(coverage)));
         }
         let mut start = start;
@@ -217,7 +217,7 @@ impl Sandbox {
         let _reserved = reserved;
         Ok((
             child,
-            RunningConfinement {
+            ConfinedProgramResources {
                 failure_pipe: birth,
                 exit_pipe: end,
                 coverage,
@@ -350,8 +350,8 @@ fn start_forwarder(
     NetworkForwarder::start(listener, access, inspector, agent)
 }
 
-fn target_program(start: SandboxedLaunch) -> SandboxedExecutable {
-    let SandboxedLaunch { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
+fn target_program(start: SandboxedProgramStart) -> SandboxedExecutable {
+    let SandboxedProgramStart { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
     let env = env.into_iter().map(|(mut name, value)| {
         name.push("=");
         name.push(value);

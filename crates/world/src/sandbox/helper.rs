@@ -132,7 +132,7 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     let make_next = || {
         let _ = write(take, &[0]);
     };
-    let around = HelperOrderContext { plan, request: &request, failure_pipe: &failure_pipe, line };
+    let around = ReceivedHelperOrder { plan, request: &request, failure_pipe: &failure_pipe, line };
     let done = match plan.spaces {
         Some(_) => run_as_first_process(&around, &end, make_next),
         None => {
@@ -158,7 +158,7 @@ fn set_up_process(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
 }
 
 /// The server's order that a process received, and the handles for the reports of that process.
-struct HelperOrderContext<'a> {
+struct ReceivedHelperOrder<'a> {
     plan: &'a SandboxPlan,
     request: &'a SandboxSpawnRequest,
     failure_pipe: &'a OwnedFd,
@@ -183,7 +183,7 @@ fn take_over_order(
 
 /// Confines this process without namespaces, and executes the program.
 fn run_without_namespaces(
-    HelperOrderContext { plan, request, failure_pipe: _, line }: &HelperOrderContext<'_>,
+    ReceivedHelperOrder { plan, request, failure_pipe: _, line }: &ReceivedHelperOrder<'_>,
 ) -> Result<NeverReturns, SandboxSetupFailure> {
     let found = LocatedProgramFile::locate(plan, request)?;
     privileges::drop_rest(plan, request)?;
@@ -194,11 +194,11 @@ fn run_without_namespaces(
 /// Runs in the first process of new namespaces: completes the mounts, drops privileges, starts the
 /// program and becomes its reaper.
 fn run_as_first_process(
-    around: &HelperOrderContext<'_>,
+    around: &ReceivedHelperOrder<'_>,
     end: &OwnedFd,
     make_next: impl Fn(),
 ) -> Result<NeverReturns, SandboxSetupFailure> {
-    let HelperOrderContext { plan, request, failure_pipe, line } = around;
+    let ReceivedHelperOrder { plan, request, failure_pipe, line } = around;
     mounts::build_late(plan)?;
     let found = LocatedProgramFile::locate(plan, request)?;
     privileges::drop_rest(plan, request)?;

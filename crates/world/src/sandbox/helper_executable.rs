@@ -40,14 +40,14 @@ const MACHINE: Option<usize> = if cfg!(target_arch = "x86_64") {
 };
 
 /// The file with the small program, until the first helper starts.
-static FOUND: Mutex<Option<SmallHelperFile>> = Mutex::new(None);
+static FOUND: Mutex<Option<SmallHelperExecutable>> = Mutex::new(None);
 /// The small program in sealed memory. `None` if it cannot be used.
 static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
 /// `true` if the small program was loaded, but does not work here.
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
 
 /// A file with the small program.
-struct SmallHelperFile {
+struct SmallHelperExecutable {
     file: File,
     /// The state of the file when the server opened it.
     stamp: FileChangeStamp,
@@ -58,7 +58,7 @@ struct SmallHelperFile {
 
 /// Opens the file with the small program, if there is one. Call this before the server confines
 /// itself and before any program runs.
-pub(super) fn find_small() {
+pub(super) fn open_small_helper() {
     if LOADED.get().is_none() {
         *lock_found() = open_small().ok();
     }
@@ -75,7 +75,7 @@ pub(super) fn current_path() -> PathBuf {
 }
 
 /// Makes all later helpers run the server's own executable. Returns `false` if they do so already.
-pub(super) fn give_up_small() -> bool {
+pub(super) fn disable_small_helper() -> bool {
     LOADED.get().is_some_and(Option::is_some) && !IS_BROKEN.swap(true, Ordering::AcqRel)
 }
 
@@ -84,24 +84,24 @@ pub(super) fn keep_build_mark() {
     black_box(BUILD_MARK);
 }
 
-fn lock_found() -> MutexGuard<'static, Option<SmallHelperFile>> {
+fn lock_found() -> MutexGuard<'static, Option<SmallHelperExecutable>> {
     FOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open_small() -> io::Result<SmallHelperFile> {
+fn open_small() -> io::Result<SmallHelperExecutable> {
     let server = File::open(SERVER_FILE)?;
     let server_meta = server.metadata()?;
     if let Some((start, length)) = find_part(&server, server_meta.len(), HELPER_NAME) {
         let stamp = FileChangeStamp::new(&server_meta);
-        return Ok(SmallHelperFile { file: server, stamp, start, length });
+        return Ok(SmallHelperExecutable { file: server, stamp, start, length });
     }
     let beside = fs::read_link(SERVER_FILE)?.with_file_name(HELPER_NAME);
     open_beside(&beside, &server_meta)
 }
 
-/// Opens the small program at `path`. Fails if it is not a file that the same users can write as the
-/// server's executable, which has the metadata `server`.
-fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperFile> {
+/// Opens the small program at `path`. Fails if it is not a file that the same users can write as
+/// the server's executable, which has the metadata `server`.
+fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperExecutable> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
@@ -109,7 +109,12 @@ fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperFile> {
     if !meta.is_file() || writers(&meta) != writers(server) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    Ok(SmallHelperFile { stamp: FileChangeStamp::new(&meta), start: 0, length: meta.len(), file })
+    Ok(SmallHelperExecutable {
+        stamp: FileChangeStamp::new(&meta),
+        start: 0,
+        length: meta.len(),
+        file,
+    })
 }
 
 /// Loads the small program. `None` if there is none, or if it cannot be used.
@@ -123,7 +128,7 @@ fn load() -> Option<OwnedFd> {
 }
 
 /// Copies the small program to sealed memory.
-fn copy_to_memory(found: &SmallHelperFile) -> io::Result<OwnedFd> {
+fn copy_to_memory(found: &SmallHelperExecutable) -> io::Result<OwnedFd> {
     if found.length > FILE_BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }

@@ -312,12 +312,12 @@ impl Drop for FileNameReservation {
 
 /// Placeholder folders that killed servers may have left in a workspace.
 #[derive(Debug)]
-pub(crate) struct SandboxLeftovers {
+pub(crate) struct LeftoverPlaceholders {
     pub(crate) workspace: OwnedFd,
     names: Vec<CString>,
 }
 
-impl SandboxLeftovers {
+impl LeftoverPlaceholders {
     /// Opens `workspace`, to remove placeholders with the names `names` later.
     ///
     /// # Errors
@@ -392,7 +392,7 @@ mod tests {
     fn leftover_names_are_removed_but_not_reserved_ones_or_real_folders() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        let leftovers = SandboxLeftovers::open(at, NAMES).expect("a folder");
+        let leftovers = LeftoverPlaceholders::open(at, NAMES).expect("a folder");
         let reserved = ReservedFileNames::default();
         let needed = reserve_at(&reserved, at);
         leftovers.remove();

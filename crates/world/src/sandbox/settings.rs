@@ -19,7 +19,7 @@ pub struct SandboxSettings {
     pub profile: SandboxProfile,
     /// Effect if the system does not support a layer of the profile: `best` runs programs without
     /// this layer, and `strict` refuses to run programs.
-    pub require: SandboxRequirement,
+    pub require: IncompleteSandboxPolicy,
     /// Additional files and folders that programs may read, for example a toolchain or a cache.
     /// Each path is absolute or starts with `~/`.
     pub read: Vec<String>,
@@ -53,7 +53,7 @@ pub struct SandboxSettings {
     /// registry if nobody can be asked. `deny` allows only the hosts in `hosts`. `restore` applies
     /// if programs have the profile `workspace` and no `[[sandbox.for]]` table matches
     /// `ci.restore`.
-    pub restore: RegistryRestoreAccess,
+    pub restore: RestoreRegistryAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
     /// the `.git` folder.
@@ -109,8 +109,8 @@ pub struct SandboxSshRemote {
     /// Name of the host, for example `git.example.com`, or `git.example.com:2222` for another port
     /// than 22. `hosts` must allow the host, too, without a path.
     pub host: String,
-    /// Public keys of the server, for example `["ssh-ed25519 AAAAC3…"]`. `ssh-keygen -F HOST` prints
-    /// the keys that you have accepted, after the host name.
+    /// Public keys of the server, for example `["ssh-ed25519 AAAAC3…"]`. `ssh-keygen -F HOST`
+    /// prints the keys that you have accepted, after the host name.
     pub host_keys: Vec<String>,
     /// Keys of your agent that programs may use, as fingerprints or public keys, for example
     /// `["SHA256:…"]`. `ssh-add -l` prints the fingerprints. Programs see no other keys.
@@ -153,7 +153,7 @@ pub enum SandboxProfile {
 /// Access of a restore to the package registry of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum RegistryRestoreAccess {
+pub enum RestoreRegistryAccess {
     /// A restore may reach the registry.
     Allow,
     /// A restore may reach the registry if a person agrees, or if nobody can be asked.
@@ -175,7 +175,7 @@ pub enum GitFolderAccess {
 /// Reaction to an incomplete sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum SandboxRequirement {
+pub enum IncompleteSandboxPolicy {
     /// Run programs with the available layers. Results list the missing layers.
     Best,
     /// Do not run programs in an incomplete sandbox.
@@ -348,14 +348,14 @@ impl Default for SandboxSettings {
     fn default() -> Self {
         Self {
             profile: SandboxProfile::Workspace,
-            require: SandboxRequirement::Best,
+            require: IncompleteSandboxPolicy::Best,
             read: Vec::new(),
             write: Vec::new(),
             unix_sockets: false,
             hosts: Vec::new(),
             credentials: Vec::new(),
             ssh: Vec::new(),
-            restore: RegistryRestoreAccess::Confirm,
+            restore: RestoreRegistryAccess::Confirm,
             git: GitFolderAccess::Read,
             memory_bytes: 0,
             processes: 1024,

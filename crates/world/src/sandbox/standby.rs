@@ -111,7 +111,7 @@ impl StandbySandboxHelper {
         let begin = |executable| start(PreparedProgram::helper(executable, &theirs)?);
         let helper = match begin(helper_executable::current_path()) {
             // The system may not execute files in memory.
-            Err(err) if is_exec_refusal(&err) && helper_executable::give_up_small() => {
+            Err(err) if is_exec_refusal(&err) && helper_executable::disable_small_helper() => {
                 begin(SERVER_FILE.into())?
             }
             started => started?,

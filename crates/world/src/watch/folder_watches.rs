@@ -30,7 +30,7 @@ pub(super) struct FolderWatches {
 
 /// Kinds of events to receive for a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FolderWatchDetail {
+pub(super) enum FolderWatchEventKinds {
     /// New and removed names, and files that were closed after writing.
     Names,
     /// The events of `Names`, and every change of a file's content or metadata.
@@ -84,7 +84,7 @@ impl FolderWatches {
         &mut self,
         root: &Root,
         path: &Path,
-        detail: FolderWatchDetail,
+        detail: FolderWatchEventKinds,
     ) -> Result<OwnedFd, FolderWatchError> {
         let opened = path.to_str().and_then(|shown| root.open_dir(&format!("./{shown}")).ok());
         let Some(folder) = opened else {
@@ -100,7 +100,7 @@ impl FolderWatches {
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        detail: FolderWatchDetail,
+        detail: FolderWatchEventKinds,
     ) -> Result<(), FolderWatchError> {
         let watched = self.try_watch(folder, path, detail);
         if watched.is_err() {
@@ -113,7 +113,7 @@ impl FolderWatches {
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        detail: FolderWatchDetail,
+        detail: FolderWatchEventKinds,
     ) -> Result<(), FolderWatchError> {
         if !self.by_path.contains_key(path) && self.by_path.len() >= WATCHES_MAX {
             return Err(FolderWatchError::Full);
@@ -195,7 +195,7 @@ impl FolderWatches {
     }
 }
 
-impl FolderWatchDetail {
+impl FolderWatchEventKinds {
     fn flags(self) -> WatchFlags {
         let names = WatchFlags::CREATE
             | WatchFlags::DELETE

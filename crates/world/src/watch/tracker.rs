@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::folder_watches::{FolderWatchDetail, FolderWatchError, FolderWatches};
+use super::folder_watches::{FolderWatchError, FolderWatchEventKinds, FolderWatches};
 use super::queue_reader;
 use crate::root::{DiskWorkMonitor, EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStartPoint};
 use crate::{Root, root};
@@ -247,7 +247,7 @@ impl FileTracker {
                 continue;
             };
             let watched = self.watches.as_mut().filter(|_| self.is_whole).map(|places| {
-                places.watch_open(handle.as_fd(), &folder.path, FolderWatchDetail::Content)
+                places.watch_open(handle.as_fd(), &folder.path, FolderWatchEventKinds::Content)
             });
             if let Some(Err(FolderWatchError::Full)) = watched {
                 self.is_whole = false;
@@ -272,7 +272,7 @@ impl FileTracker {
                 let _ = places.watch(
                     &self.root,
                     &folder.path.join(GIT_INFO_FOLDER),
-                    FolderWatchDetail::Names,
+                    FolderWatchEventKinds::Names,
                 );
             }
             for (name, kind) in &open.entries {

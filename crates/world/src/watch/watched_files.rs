@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::fstat;
 use toolgate_contract::{ChangeFeed, ServerChange};
 
-use super::folder_watches::{FolderWatchDetail, FolderWatchError, FolderWatches};
+use super::folder_watches::{FolderWatchError, FolderWatchEventKinds, FolderWatches};
 use crate::Root;
 use crate::root::{EntryMeta, FileTime, WalkStartPoint};
 
@@ -204,7 +204,8 @@ fn watch_parents(
 ) -> Result<(), FolderWatchError> {
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     for (below, folder) in above.iter().enumerate().rev() {
-        let detail = if below == 0 { FolderWatchDetail::Content } else { FolderWatchDetail::Names };
+        let detail =
+            if below == 0 { FolderWatchEventKinds::Content } else { FolderWatchEventKinds::Names };
         match places.watch(root, folder, detail) {
             Ok(_) => {}
             Err(FolderWatchError::Absent) => break,

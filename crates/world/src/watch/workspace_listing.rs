@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fstat;
 
-use super::folder_watches::{FolderWatchDetail, FolderWatchError, FolderWatches};
+use super::folder_watches::{FolderWatchError, FolderWatchEventKinds, FolderWatches};
 use crate::Root;
 use crate::root::{
     DiskWorkMonitor, EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkStartPoint,
@@ -22,7 +22,7 @@ const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, includ
 
 /// The folders of the workspace, except ignored ones.
 pub(super) struct WorkspaceListing {
-    folders: BTreeMap<PathBuf, ListedFolder>,
+    folders: BTreeMap<PathBuf, ListedWorkspaceFolder>,
     /// Folders in which names appeared or disappeared since the last refresh.
     stale: BTreeSet<PathBuf>,
     /// Folders that may have been replaced.
@@ -34,7 +34,7 @@ pub(super) struct WorkspaceListing {
 }
 
 /// Folder of the workspace, with a hash of the names in it.
-struct ListedFolder {
+struct ListedWorkspaceFolder {
     /// The folder, in a form that can be read again.
     folder: WalkFolder,
     /// A hash of the names of the folder's files. 0 if there are no files.
@@ -108,7 +108,9 @@ impl WorkspaceListing {
         }
         let mut changed = false;
         for path in replaced {
-            let Some(ListedFolder { folder, .. }) = self.folders.get(&path) else { continue };
+            let Some(ListedWorkspaceFolder { folder, .. }) = self.folders.get(&path) else {
+                continue;
+            };
             let folder = folder.clone();
             let before = self.names_hash(&path);
             self.remove(&path);
@@ -182,7 +184,7 @@ impl WorkspaceListing {
                 break;
             }
             // The watch is set before reading, so that no change is missed.
-            let handle = match places.watch(root, &folder.path, FolderWatchDetail::Names) {
+            let handle = match places.watch(root, &folder.path, FolderWatchEventKinds::Names) {
                 Ok(handle) => handle,
                 Err(FolderWatchError::Absent) => continue,
                 Err(FolderWatchError::Full) => {
@@ -200,7 +202,8 @@ impl WorkspaceListing {
             let Some((inner, names, folders)) = looked else { continue };
             let inside = folders.iter().filter_map(|folder| folder.file_name());
             waiting.extend(inside.map(|name| inner.child(&name.to_owned())));
-            self.folders.insert(folder.path.clone(), ListedFolder { folder, names_hash: names });
+            self.folders
+                .insert(folder.path.clone(), ListedWorkspaceFolder { folder, names_hash: names });
         }
         is_recent
     }
@@ -228,7 +231,10 @@ impl WorkspaceListing {
         self.folders_below(path).any(|(_, listed)| listed.names_hash != 0)
     }
 
-    fn folders_below(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &ListedFolder)> {
+    fn folders_below(
+        &self,
+        path: &Path,
+    ) -> impl Iterator<Item = (&PathBuf, &ListedWorkspaceFolder)> {
         let from = self.folders.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
         from.take_while(move |(folder, _)| folder.starts_with(path))
     }

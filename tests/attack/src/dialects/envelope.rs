@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::http::AttackHttpRequest;
 use super::{
     AttackDialectCodec, AttackResponse, AttackTransport, AttackWireRequest, RequestIdCounter,
-    ToolCallOnWire, rpc_request,
+    WireToolCall, rpc_request,
 };
 
 /// Client side of the envelope dialect.
@@ -30,7 +30,7 @@ impl EnvelopeCodec {
 }
 
 impl AttackDialectCodec for EnvelopeCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall> {
         let id = match tool {
             "docs.render" => "exports.render.markdown",
             "docs.search" => "vector.query.search",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, WireToolCall,
     decode_rpc_error, rpc_request,
 };
 
@@ -59,7 +59,7 @@ impl McpCodec {
 }
 
 impl AttackDialectCodec for McpCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall> {
         Some((tool.replace('.', "_"), input.clone()))
     }
 

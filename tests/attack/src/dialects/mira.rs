@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, WireToolCall,
     decode_rpc_error, members_if_known, rpc_request,
 };
 
@@ -17,7 +17,7 @@ const RUN: [&str; 7] = ["command", "args", "cwd", "env", "timeout_ms", "stdin", 
 const SEARCH: [&str; 2] = ["query", "top_k"];
 
 impl AttackDialectCodec for MiraCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall> {
         let (name, known): (&str, &[&str]) = match tool {
             "files.read" => ("files/read", &READ),
             "files.write" => ("files/write", &WRITE),

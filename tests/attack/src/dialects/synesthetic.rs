@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, WireToolCall,
     decode_rpc_error, rpc_request,
 };
 
@@ -14,7 +14,7 @@ pub(super) struct SynestheticCodec(RequestIdCounter);
 const PATH: &str = "/synesthetic";
 
 impl AttackDialectCodec for SynestheticCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall> {
         Some((tool.strip_prefix("assets.")?.to_owned(), input.clone()))
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, WireToolCall,
     decode_rpc_error, members_if_known, rpc_request,
 };
 
@@ -37,7 +37,7 @@ const CONTRACT_TOOLS: [ContractToolAlias; 17] = [
 ];
 
 impl AttackDialectCodec for WorkstationCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall> {
         let Some((_, name, arguments)) = CONTRACT_TOOLS.iter().find(|(ours, _, _)| *ours == tool)
         else {
             let name = tool.replace('.', "/");

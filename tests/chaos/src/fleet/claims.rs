@@ -13,7 +13,7 @@ use toolgate_contract::{
     ToolRunStatus,
 };
 use toolgate_host::{
-    ClaimableJobGroup, ClientAnswerState, DeadServerJob, FleetServerProfile, JobClaim, JobEnd,
+    ClaimableJobGroup, DeadServerJob, FleetServerProfile, JobClaim, JobEnd, JobQuestionContext,
     JobStore, NewJob, PostgresStore, PostgresStoreSettings,
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress, PostgresConnectionPool};
@@ -56,7 +56,7 @@ const LANE: &str = "chaos.claim@1";
 const LEASE: Duration = Duration::from_secs(600);
 
 /// Rates of a job store, per second.
-pub(super) struct StoreRates {
+pub(super) struct JobStoreRates {
     /// Jobs that were accepted.
     pub(super) accepts: f64,
     /// Waiting jobs that were claimed.
@@ -73,12 +73,12 @@ pub(super) struct StoreRates {
 }
 
 /// Measures the job store in the database at `url`, with `waiting` jobs.
-pub(super) fn measure(url: &str, waiting: usize) -> anyhow::Result<StoreRates> {
+pub(super) fn measure(url: &str, waiting: usize) -> anyhow::Result<JobStoreRates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(measure_store(url, waiting))
 }
 
-async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> {
+async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<JobStoreRates> {
     let front = Arc::new(open(url, "claims").await?);
     let started = Instant::now();
     submit(&front, waiting, new_job).await?;
@@ -95,7 +95,7 @@ async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> 
     let lives = rate(ended, started.elapsed());
     let output = store_output(&front, u64::try_from(waiting)?).await?;
     let eager_jobs = measure_fairness(url, waiting / 10).await?;
-    Ok(StoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs })
+    Ok(JobStoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs })
 }
 
 /// Returns the number of operations per second, if there were `count` in the time `time`.
@@ -149,7 +149,8 @@ async fn submit(
     Ok(())
 }
 
-/// Inserts the rows of `amount` jobs with bare clients. Returns the number of these jobs per second.
+/// Inserts the rows of `amount` jobs with bare clients. Returns the number of these jobs per
+/// second.
 async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
     let pool = PostgresConnectionPool::new(parse_address(url)?, SUBMITTERS, BARE_TIMEOUT);
     let next = Arc::new(AtomicUsize::new(1));
@@ -179,8 +180,8 @@ async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
     Ok(rate(amount, started.elapsed()))
 }
 
-/// Submits `amount` jobs of one caller, and then a few of each of many others. Returns the number of
-/// jobs of the first caller that are claimed before all jobs of the others are.
+/// Submits `amount` jobs of one caller, and then a few of each of many others. Returns the number
+/// of jobs of the first caller that are claimed before all jobs of the others are.
 async fn measure_fairness(url: &str, amount: usize) -> anyhow::Result<usize> {
     let front = Arc::new(open(url, "fairness").await?);
     let others = usize::try_from(MODEST_CALLERS)? * (amount / EAGER_SHARE).max(1);
@@ -253,7 +254,7 @@ fn new_job(number: u64) -> anyhow::Result<NewJob> {
         priority: 0,
         created: Timestamp::now(),
         keep: Duration::from_secs(3600),
-        answers: ClientAnswerState::default(),
+        answers: JobQuestionContext::default(),
         lane: Some(LANE.to_owned()),
     })
 }

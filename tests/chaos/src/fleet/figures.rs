@@ -10,10 +10,10 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 
 use super::LEASE_MS;
-use super::claims::{self, StoreRates};
+use super::claims::{self, JobStoreRates};
 use super::database;
 use super::event_times;
-use super::members::MemberStarter;
+use super::members::FleetMemberStarter;
 use crate::requests::{ChaosRequestOutcome, call_plainly, call_tool, cancel_job, submit_job};
 use crate::server::{ChaosRunFolder, ChaosServerProcess, DRAIN_MS, TICK_TOOL, WAIT_TOOL};
 
@@ -48,7 +48,7 @@ const CONNECTIONS_SQL: &str = "select count(*) from pg_stat_activity \
 const STATEMENTS_NOISE: f64 = 0.05;
 
 /// The amount of work from which the figures are measured.
-struct FigureAmounts {
+struct MeasurementWorkload {
     takeovers: usize,
     waiting_jobs: usize,
     cancellations: usize,
@@ -56,7 +56,7 @@ struct FigureAmounts {
 }
 
 /// A row of the table of figures.
-struct FigureRow {
+struct MeasurementTableRow {
     name: String,
     value: String,
     /// The value that the figure must reach. It is empty if none is required.
@@ -70,19 +70,25 @@ struct FigureRow {
 /// statement in a plain call is, because times depend on what else the machine does.
 pub(super) fn run(folder: &ChaosRunFolder, is_full: bool) -> anyhow::Result<()> {
     let amounts = if is_full {
-        FigureAmounts {
+        MeasurementWorkload {
             takeovers: 5,
             waiting_jobs: 100_000,
             cancellations: 500,
             plain_calls: 10_000,
         }
     } else {
-        FigureAmounts { takeovers: 1, waiting_jobs: 2000, cancellations: 30, plain_calls: 500 }
+        MeasurementWorkload {
+            takeovers: 1,
+            waiting_jobs: 2000,
+            cancellations: 30,
+            plain_calls: 500,
+        }
     };
-    let mut rows = vec![FigureRow::without_target("fdatasync of 8 KiB, median", disk_row(folder)?)];
+    let mut rows =
+        vec![MeasurementTableRow::without_target("fdatasync of 8 KiB, median", disk_row(folder)?)];
     {
         let database = database::PostgresServerProcess::durable();
-        let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?;
+        let mut members = FleetMemberStarter::new(folder, database.url(), LEASE_MS)?;
         rows.push(measure_takeovers(&mut members, &database, LEASE_MS, amounts.takeovers)?);
         if is_full {
             rows.push(measure_takeovers(&mut members, &database, DEFAULT_LEASE_MS, 1)?);
@@ -102,7 +108,7 @@ pub(super) fn run(folder: &ChaosRunFolder, is_full: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-impl FigureRow {
+impl MeasurementTableRow {
     fn without_target(name: impl Into<String>, value: String) -> Self {
         Self { name: name.into(), value, asked: String::new(), is_met: None }
     }
@@ -119,7 +125,7 @@ fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
-fn print_table(rows: &[FigureRow]) {
+fn print_table(rows: &[MeasurementTableRow]) {
     let names = column_width(rows, |row| &row.name);
     let values = column_width(rows, |row| &row.value);
     let asked = column_width(rows, |row| &row.asked).max("asked".len());
@@ -137,7 +143,7 @@ fn print_table(rows: &[FigureRow]) {
 }
 
 /// Returns the number of characters of the longest text in a column.
-fn column_width(rows: &[FigureRow], column: fn(&FigureRow) -> &str) -> usize {
+fn column_width(rows: &[MeasurementTableRow], column: fn(&MeasurementTableRow) -> &str) -> usize {
     rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
 }
 
@@ -166,11 +172,11 @@ fn percentile(times: &[Duration], percent: usize) -> Duration {
 /// Measures how long after the kill of a server its idempotent job runs again elsewhere, and
 /// returns the row of the longest time.
 fn measure_takeovers(
-    members: &mut MemberStarter<'_>,
+    members: &mut FleetMemberStarter<'_>,
     database: &database::PostgresServerProcess,
     lease_ms: u64,
     amount: usize,
-) -> anyhow::Result<FigureRow> {
+) -> anyhow::Result<MeasurementTableRow> {
     members.set_lease(lease_ms);
     let (survivor, survivor_address) = members.start_server(&[])?;
     // A server takes nothing over before it has held its lease for a whole length.
@@ -187,7 +193,7 @@ fn measure_takeovers(
     survivor.stop()?;
     let most = Duration::from_millis(lease_ms * 5 / 4 + 1000);
     let name = format!("takeover of a killed server's job, lease {lease_ms} ms, {amount} kills");
-    Ok(FigureRow::time_at_most(name, longest, most))
+    Ok(MeasurementTableRow::time_at_most(name, longest, most))
 }
 
 /// Waits until the only running job has begun a second time. Returns the time since the call.
@@ -206,9 +212,9 @@ fn wait_for_second_start(
 
 /// Measures how long after SIGTERM the idempotent job of a server runs again elsewhere.
 fn measure_handover(
-    members: &mut MemberStarter<'_>,
+    members: &mut FleetMemberStarter<'_>,
     database: &database::PostgresServerProcess,
-) -> anyhow::Result<FigureRow> {
+) -> anyhow::Result<MeasurementTableRow> {
     let (survivor, survivor_address) = members.start_server(&[])?;
     let (stopped, address) = members.start_server(&[])?;
     let id = start_waiting_job(address, 0)?;
@@ -218,16 +224,16 @@ fn measure_handover(
     drop(stopped);
     survivor.stop()?;
     let name = format!("takeover of a stopped server's job, drain {DRAIN_MS} ms");
-    Ok(FigureRow::time_at_most(name, time, Duration::from_millis(DRAIN_MS + 1000)))
+    Ok(MeasurementTableRow::time_at_most(name, time, Duration::from_millis(DRAIN_MS + 1000)))
 }
 
 /// Measures how long it takes to cancel a running job, at a server that does not run it and at the
 /// one that does, and how long events take. Counts the connections of both servers to the database.
 fn measure_two_servers(
-    members: &mut MemberStarter<'_>,
+    members: &mut FleetMemberStarter<'_>,
     database: &database::PostgresServerProcess,
     amount: usize,
-) -> anyhow::Result<[FigureRow; 6]> {
+) -> anyhow::Result<[MeasurementTableRow; 6]> {
     let (runner, runner_address) = members.start_server(&[])?;
     let (other, other_address) = members.start_server(&["--no-jobs"])?;
     let measure = |address: SocketAddr| -> anyhow::Result<Vec<Duration>> {
@@ -250,16 +256,20 @@ fn measure_two_servers(
     [other, runner].into_iter().try_for_each(ChaosServerProcess::stop)?;
     let row = |subject: &str, times: &[Duration], percent: usize, most_ms: u64| {
         let name = format!("{subject} at another server, p{percent} of {amount}");
-        FigureRow::time_at_most(name, percentile(times, percent), Duration::from_millis(most_ms))
+        MeasurementTableRow::time_at_most(
+            name,
+            percentile(times, percent),
+            Duration::from_millis(most_ms),
+        )
     };
     let name = format!("cancellation at the server that runs the job, p50 of {amount}");
     Ok([
         row("cancellation", &elsewhere, 50, 10),
         row("cancellation", &elsewhere, 99, 100),
-        FigureRow::without_target(name, millis(percentile(&here, 50))),
+        MeasurementTableRow::without_target(name, millis(percentile(&here, 50))),
         row("event", &events, 50, EVENT_GATHER_MS + 10),
         row("event", &events, 99, EVENT_GATHER_MS + 50),
-        FigureRow {
+        MeasurementTableRow {
             name: "connections of two servers to PostgreSQL".to_owned(),
             value: connections.to_string(),
             asked: format!("<= {}", 2 * CONNECTIONS_MAX),
@@ -310,9 +320,12 @@ fn cancel(address: SocketAddr, id: &str) -> anyhow::Result<()> {
 
 /// Counts the statements that `calls` plain calls send to PostgreSQL, in its log, and those that an
 /// idle server sends. The latter do not count as statements of calls.
-fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<[FigureRow; 2]> {
+fn measure_statements(
+    folder: &ChaosRunFolder,
+    calls: u32,
+) -> anyhow::Result<[MeasurementTableRow; 2]> {
     let database = database::PostgresServerProcess::durable();
-    let mut members = MemberStarter::new(folder, database.url(), DEFAULT_LEASE_MS)?;
+    let mut members = FleetMemberStarter::new(folder, database.url(), DEFAULT_LEASE_MS)?;
     let (server, address) = members.start_server(&[])?;
     call_plainly(address, PLAIN_TOOL)?;
     database.run("alter system set log_statement = 'all'");
@@ -337,13 +350,13 @@ fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<[Fi
     let added = u32::try_from(during.saturating_sub(idle)).unwrap_or(u32::MAX);
     let statements = f64::from(added) / f64::from(calls);
     Ok([
-        FigureRow {
+        MeasurementTableRow {
             name: format!("statements to PostgreSQL in a plain call, {calls} calls"),
             value: format!("{statements:.2}"),
             asked: "0".to_owned(),
             is_met: Some(statements < STATEMENTS_NOISE),
         },
-        FigureRow::without_target(
+        MeasurementTableRow::without_target(
             "statements of an idle server to PostgreSQL",
             format!("{idle_rate:.1}/s"),
         ),
@@ -351,32 +364,35 @@ fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<[Fi
 }
 
 /// Measures how fast the job store accepts jobs, claims them and stores their output.
-fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 6]> {
+fn measure_claims(waiting: usize) -> anyhow::Result<[MeasurementTableRow; 6]> {
     let database = database::PostgresServerProcess::durable();
     let rates = claims::measure(&database.url(), waiting)?;
-    let StoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs } = rates;
+    let JobStoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs } = rates;
     let accepts_min = bare_inserts * ACCEPTS_SHARE_MIN;
     let per_second = |rate: f64| format!("{rate:.0}/s");
     Ok([
-        FigureRow::without_target(
+        MeasurementTableRow::without_target(
             "jobs whose rows as many bare clients insert",
             per_second(bare_inserts),
         ),
-        FigureRow {
+        MeasurementTableRow {
             name: "jobs accepted by the store".to_owned(),
             value: per_second(accepts),
             asked: format!(">= {accepts_min:.0}/s"),
             is_met: Some(accepts >= accepts_min),
         },
-        FigureRow {
+        MeasurementTableRow {
             name: format!("claims with {waiting} jobs waiting"),
             value: per_second(claims),
             asked: ">= 1500/s".to_owned(),
             is_met: Some(claims >= 1500.0),
         },
-        FigureRow::without_target("claimed jobs that began and ended", per_second(lives)),
-        FigureRow::without_target("stored output of 8 jobs", format!("{output:.1} MiB/s")),
-        FigureRow {
+        MeasurementTableRow::without_target("claimed jobs that began and ended", per_second(lives)),
+        MeasurementTableRow::without_target(
+            "stored output of 8 jobs",
+            format!("{output:.1} MiB/s"),
+        ),
+        MeasurementTableRow {
             name: "claimed jobs of an eager caller before those of 99 others".to_owned(),
             value: eager_jobs.to_string(),
             asked: format!("<= {EAGER_JOBS_MAX}"),

@@ -10,7 +10,7 @@ use toolgate_test_support::SeededRng;
 
 use super::LEASE_MS;
 use super::cluster::{DatabaseKind, FleetDatabase};
-use super::members::{MemberClocks, MemberStarter, ensure_wrong_clock};
+use super::members::{FleetMemberStarter, MemberClocks, ensure_wrong_clock};
 use super::promises::FleetPromiseCheck;
 use super::submitters::{AcceptedJob, SubmittedJobs};
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
@@ -46,8 +46,8 @@ struct DatabaseFailover {
 }
 
 /// A running fleet, and the faults so far.
-struct JobFaultRun<'f> {
-    members: MemberStarter<'f>,
+struct FleetFaultInjectionRun<'f> {
+    members: FleetMemberStarter<'f>,
     database: FleetDatabase,
     kind: DatabaseKind,
     rng: SeededRng,
@@ -71,7 +71,7 @@ pub(super) fn run(
     clocks: MemberClocks,
     duration: Duration,
 ) -> anyhow::Result<()> {
-    let mut fleet = JobFaultRun::start(folder, kind, clocks)?;
+    let mut fleet = FleetFaultInjectionRun::start(folder, kind, clocks)?;
     let jobs = SubmittedJobs::default();
     let fronts: Vec<SocketAddr> = fleet.fronts.iter().map(|(_, address)| *address).collect();
     scope(|threads| {
@@ -83,7 +83,7 @@ pub(super) fn run(
     fleet.check(jobs.into_accepted())
 }
 
-impl<'f> JobFaultRun<'f> {
+impl<'f> FleetFaultInjectionRun<'f> {
     /// Starts the database, the servers and the workers.
     fn start(
         folder: &'f ChaosRunFolder,
@@ -92,7 +92,7 @@ impl<'f> JobFaultRun<'f> {
     ) -> anyhow::Result<Self> {
         let database = FleetDatabase::start(kind);
         let mut fleet = Self {
-            members: MemberStarter::new(folder, database.url(), LEASE_MS)?,
+            members: FleetMemberStarter::new(folder, database.url(), LEASE_MS)?,
             database,
             kind,
             rng: SeededRng::from_seed(folder.seed),

@@ -28,7 +28,7 @@ pub(super) enum MemberClocks {
 }
 
 /// Starts the servers and workers of one fleet, which have the same settings.
-pub(super) struct MemberStarter<'f> {
+pub(super) struct FleetMemberStarter<'f> {
     pub(super) folder: &'f ChaosRunFolder,
     /// The URL of the database.
     url: String,
@@ -44,7 +44,7 @@ pub(super) struct MemberStarter<'f> {
     clock_users: Vec<u32>,
 }
 
-impl<'f> MemberStarter<'f> {
+impl<'f> FleetMemberStarter<'f> {
     pub(super) fn new(
         folder: &'f ChaosRunFolder,
         url: String,
@@ -140,7 +140,7 @@ impl<'f> MemberStarter<'f> {
     }
 }
 
-impl Drop for MemberStarter<'_> {
+impl Drop for FleetMemberStarter<'_> {
     fn drop(&mut self) {
         // The library removes its shared memory only if its process exits by itself.
         for pid in &self.clock_users {

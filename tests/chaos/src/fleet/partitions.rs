@@ -11,7 +11,7 @@ use toolgate_test_support::SeededRng;
 
 use super::LEASE_MS;
 use super::cluster::{DatabaseKind, FleetDatabase};
-use super::members::MemberStarter;
+use super::members::FleetMemberStarter;
 use super::promises::FleetPromiseCheck;
 use super::proxy::{DatabaseProxy, DatabaseProxyMode};
 use super::submitters::SubmittedJobs;
@@ -102,7 +102,7 @@ impl PartitionRun {
     /// Starts the database, and the servers and workers with a proxy each.
     fn start(folder: &ChaosRunFolder) -> anyhow::Result<Self> {
         let database = FleetDatabase::start(DatabaseKind::Single);
-        let mut starter = MemberStarter::new(folder, database.url(), LEASE_MS)?;
+        let mut starter = FleetMemberStarter::new(folder, database.url(), LEASE_MS)?;
         let mut members = Vec::new();
         let mut fronts = Vec::new();
         for number in 0..FRONTS + WORKERS {

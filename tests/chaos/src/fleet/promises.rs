@@ -67,12 +67,12 @@ impl FleetPromiseCheck<'_> {
         let deadline = Instant::now() + END_TIMEOUT;
         for job in &accepted {
             match self.wait_for_job(&job.id, deadline)? {
-                JobFate::Ended => {}
-                JobFate::Unended(status) => {
+                AcceptedJobOutcome::Ended => {}
+                AcceptedJobOutcome::Unended(status) => {
                     violations.stuck.push(format!("job {} is {status}", job.id));
                 }
-                JobFate::Missing if may_be_lost(job) => lost_as_documented += 1,
-                JobFate::Missing => {
+                AcceptedJobOutcome::Missing if may_be_lost(job) => lost_as_documented += 1,
+                AcceptedJobOutcome::Missing => {
                     let line = format!("job {} was accepted and does not exist", job.id);
                     violations.lost.push(line);
                 }
@@ -96,20 +96,20 @@ impl FleetPromiseCheck<'_> {
     }
 
     /// Waits until the job `id` has ended, it proves missing, or `deadline` has passed.
-    fn wait_for_job(&self, id: &str, deadline: Instant) -> anyhow::Result<JobFate> {
+    fn wait_for_job(&self, id: &str, deadline: Instant) -> anyhow::Result<AcceptedJobOutcome> {
         loop {
             let answer = get(self.front, &format!("/jobs/{id}"))?;
             if answer.status == 404 {
-                return Ok(JobFate::Missing);
+                return Ok(AcceptedJobOutcome::Missing);
             }
             // Without the database, another status says so.
             let job = answer.json()?;
             let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
             if answer.status == 200 && has_ended {
-                return Ok(JobFate::Ended);
+                return Ok(AcceptedJobOutcome::Ended);
             }
             if Instant::now() > deadline {
-                return Ok(JobFate::Unended(job["status"].to_string()));
+                return Ok(AcceptedJobOutcome::Unended(job["status"].to_string()));
             }
             sleep(POLL_INTERVAL);
         }
@@ -146,7 +146,7 @@ impl FleetPromiseReport {
 }
 
 /// The fate of an accepted job.
-enum JobFate {
+enum AcceptedJobOutcome {
     Ended,
     /// The job has not ended in time. The text is its state.
     Unended(String),

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::LEASE_MS;
 use super::balancer::LoadBalancer;
 use super::database;
-use super::members::MemberStarter;
+use super::members::FleetMemberStarter;
 use super::session_client::{NotificationFollower, reopen};
 use crate::requests::{ChaosRequestOutcome, open_session, send_call, send_session_call};
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
@@ -40,7 +40,7 @@ const TOOL: &str = "files_tree";
 
 /// Counts and failures of the clients.
 #[derive(Default)]
-struct ClientTally {
+struct ChaosClientCounts {
     is_over: AtomicBool,
     calls: AtomicUsize,
     session_calls: AtomicUsize,
@@ -49,7 +49,7 @@ struct ClientTally {
     failures: Mutex<Vec<String>>,
 }
 
-impl ClientTally {
+impl ChaosClientCounts {
     fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Acquire)
     }
@@ -65,8 +65,8 @@ impl ClientTally {
 }
 
 /// The servers behind the balancer.
-struct RestartedServers<'f> {
-    members: MemberStarter<'f>,
+struct BalancedFleetServers<'f> {
+    members: FleetMemberStarter<'f>,
     servers: Vec<(ChaosServerProcess, SocketAddr)>,
     restarts: usize,
 }
@@ -78,15 +78,15 @@ pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result
     let (calls_min, pause) = (CALLS_MIN[kind], RESTART_PAUSE[kind]);
     let database = database::PostgresServerProcess::start();
     let host = LoadBalancer::choose_address()?;
-    let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?;
+    let mut members = FleetMemberStarter::new(folder, database.url(), LEASE_MS)?;
     members.set_host(host);
     let servers = (0..SERVERS).map(|_| members.start_server(&[]));
     let servers = servers.collect::<anyhow::Result<Vec<_>>>()?;
     let addresses: Vec<SocketAddr> = servers.iter().map(|(_, address)| *address).collect();
     let balancer = LoadBalancer::start(host, &addresses, &folder.folder)?;
-    let mut servers = RestartedServers { members, servers, restarts: 0 };
+    let mut servers = BalancedFleetServers { members, servers, restarts: 0 };
     let session = open_session(balancer.address)?;
-    let tally = ClientTally::default();
+    let tally = ChaosClientCounts::default();
     scope(|threads| {
         for _ in 0..CALLERS {
             threads.spawn(|| call_without_session(host, &tally));
@@ -104,7 +104,7 @@ pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result
     report(&tally, servers.restarts, calls_min)
 }
 
-impl RestartedServers<'_> {
+impl BalancedFleetServers<'_> {
     /// Restarts one server after another, until `duration` has passed and `has_enough` returns
     /// true.
     fn restart_until(
@@ -128,7 +128,7 @@ impl RestartedServers<'_> {
 }
 
 /// Makes calls without a session. Each of them must succeed.
-fn call_without_session(address: SocketAddr, tally: &ClientTally) {
+fn call_without_session(address: SocketAddr, tally: &ChaosClientCounts) {
     while tally.is_running() {
         check_call(&send_call(address, TOOL, &json!({})), "without a session", tally);
         tally.calls.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +137,7 @@ fn call_without_session(address: SocketAddr, tally: &ClientTally) {
 }
 
 /// Makes calls in a session. Each of them must succeed, at every server.
-fn call_in_session(address: SocketAddr, session: &str, tally: &ClientTally) {
+fn call_in_session(address: SocketAddr, session: &str, tally: &ChaosClientCounts) {
     while tally.is_running() {
         let outcome = send_session_call(address, session, TOOL, &json!({}));
         check_call(&outcome, "in a session", tally);
@@ -147,7 +147,7 @@ fn call_in_session(address: SocketAddr, session: &str, tally: &ClientTally) {
 }
 
 /// Records a failure if a call did not succeed. A call that ends after the run does not count.
-fn check_call(outcome: &ChaosRequestOutcome, kind: &str, tally: &ClientTally) {
+fn check_call(outcome: &ChaosRequestOutcome, kind: &str, tally: &ChaosClientCounts) {
     let failure = match outcome {
         ChaosRequestOutcome::Answered(answer) => {
             let body = String::from_utf8_lossy(&answer.body);
@@ -170,7 +170,7 @@ fn check_call(outcome: &ChaosRequestOutcome, kind: &str, tally: &ClientTally) {
 }
 
 /// Follows the notifications of a session, and opens their stream again whenever it breaks.
-fn follow_notifications(mut follower: NotificationFollower, tally: &ClientTally) {
+fn follow_notifications(mut follower: NotificationFollower, tally: &ChaosClientCounts) {
     while tally.is_running() {
         match reopen(&follower) {
             Ok(stream) => follower.follow(stream),
@@ -187,7 +187,7 @@ fn follow_notifications(mut follower: NotificationFollower, tally: &ClientTally)
 }
 
 /// Prints the outcome, and fails if a client noticed more than the end of its stream.
-fn report(tally: &ClientTally, restarts: usize, calls_min: usize) -> anyhow::Result<()> {
+fn report(tally: &ChaosClientCounts, restarts: usize, calls_min: usize) -> anyhow::Result<()> {
     let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     let (calls, broken) = (count(&tally.calls), count(&tally.broken_streams));
     let failures = tally.lock_failures();

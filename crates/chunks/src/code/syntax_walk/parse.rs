@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
-use crate::grammars::{GrammarAlphabet, LoadedGrammar};
+use crate::grammars::{IdentifierCharset, LoadedGrammar};
 use crate::memory::ParseMemoryCounter;
 
 /// Maximum number of progress checks of a parse before it is abandoned, about a second of work. A
@@ -43,8 +43,8 @@ pub(super) fn parse(
     };
     let options = ParseOptions::new().progress_callback(&mut watch);
     let read_as = match grammar.rules.letters {
-        GrammarAlphabet::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
-        GrammarAlphabet::All | GrammarAlphabet::Ascii => Cow::Borrowed(text.as_bytes()),
+        IdentifierCharset::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
+        IdentifierCharset::All | IdentifierCharset::Ascii => Cow::Borrowed(text.as_bytes()),
     };
     let mut read = |at: usize, _| read_as.get(at..).unwrap_or_default();
     parser.parse_with_options(&mut read, None, Some(options))

@@ -212,12 +212,12 @@ fn sampling_tools_are_encoded_only_for_revisions_that_have_them() {
 #[test]
 fn a_response_is_parsed_by_its_question() {
     let newest = revision("2025-11-25");
-    let accept = ClientResponse::Result(json!({ "action": "accept" }));
+    let accept = ClientQuestionResponse::Result(json!({ "action": "accept" }));
     let accepted = ClientAnswer::Choice(ElicitationAnswer::Accepted(Map::new()));
     assert_eq!(parse_answer(&visit(), &accept, newest), Ok(accepted));
     let why = parse_answer(&ClientQuestion::Roots, &accept, newest).expect_err("no folders");
     assert!(why.contains("`roots`"), "{why}");
-    let error = ClientResponse::Error("not now".into());
+    let error = ClientQuestionResponse::Error("not now".into());
     let why = parse_answer(&form(), &error, newest).expect_err("no answer");
     assert!(why.contains("not now"), "{why}");
 }
@@ -285,7 +285,7 @@ fn read_all(value: &Value) {
             ClientQuestion::Roots,
             ClientQuestion::Sample(Box::new(SamplingRequest::from_text("", 1))),
         ] {
-            let _ = parse_answer(&question, &ClientResponse::Result(value.clone()), row);
+            let _ = parse_answer(&question, &ClientQuestionResponse::Result(value.clone()), row);
         }
         let _ = question_support(value, row);
         if let Value::Object(params) = value {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{
     Caller, ClientAnswer, ClientAnswers, ClientQuestion, ElicitationAnswer, HostRequest, JobEvent,
     JobEventKind, JobId, JobOutputText, JobSnapshot, JobState, JobStreamItem, Reply, ReplyBody,
-    ToolId, ToolResultForm,
+    ToolId, ToolResultFormat,
 };
 
 use super::super::META_CAPABILITIES;
@@ -40,7 +40,7 @@ pub(crate) fn facts() -> ServerInfo {
         zyra_body_bytes_max: None,
         requires_auth: false,
         tls: false,
-        results: ToolResultForm::Both,
+        results: ToolResultFormat::Both,
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn ticket(revision: &'static McpRevision, asked: McpRequestKind) -> M
         revision,
         facts,
         kind: asked,
-        results: ToolResultForm::Both,
+        results: ToolResultFormat::Both,
         notifications: hearing.expect("nothing to hear"),
     }
 }

@@ -79,7 +79,7 @@ impl TestAuditLog {
         files.filter_map(|path| Some((path.clone(), fs::read(&path).ok()?))).collect()
     }
 
-    fn verify(&self) -> Result<IntactAuditLog, BrokenAuditLog> {
+    fn verify(&self) -> Result<VerifiedAuditLog, AuditLogDefect> {
         verify(&self.path, &self.key).expect("it is read")
     }
 

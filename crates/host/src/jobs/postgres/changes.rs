@@ -236,7 +236,7 @@ async fn receive_all(pool: SharedPostgresPool, receivers: FleetNotificationRecei
     loop {
         if let Ok(mut receiver) = pool.listen(CHANNEL).await {
             // Notifications before this moment were missed.
-            lock_runs(&receivers.runs).suspect_all();
+            lock_runs(&receivers.runs).mark_all_possibly_claimed();
             receivers.requests.notify_one();
             receivers.offers.notify_one();
             while let Some(payload) = receiver.receive().await {

@@ -23,7 +23,7 @@ use toolgate_postgres::{PostgresError, PostgresFailure, SharedPostgresPool};
 
 use super::reads::id_bytes;
 use super::results::SharedResultRow;
-use crate::jobs::shared_folder::{FleetFilePlace, LargeFileStore};
+use crate::jobs::shared_folder::{FleetLargeFileLocation, LargeFileStore};
 use crate::jobs::store::JobStoreError;
 
 /// Largest content that is stored in the database, in bytes.
@@ -135,7 +135,7 @@ pub(super) struct SharedContentRow {
 }
 
 /// Place of a complete content.
-pub(super) struct SharedContentPlace {
+pub(super) struct SharedContentLocation {
     pub(super) id: SharedContentId,
     pub(super) bytes: u64,
     pub(super) is_large: bool,
@@ -171,7 +171,7 @@ impl FleetContentStore {
     pub(super) fn new(
         pool: SharedPostgresPool,
         workspace: &str,
-        large: Option<&FleetFilePlace>,
+        large: Option<&FleetLargeFileLocation>,
     ) -> Self {
         Self {
             pool,
@@ -284,7 +284,7 @@ impl FleetContentStore {
     /// Returns the whole content at `place`, or `None` if it was removed.
     pub(super) async fn read(
         &self,
-        place: &SharedContentPlace,
+        place: &SharedContentLocation,
     ) -> Result<Option<Vec<u8>>, JobStoreError> {
         if place.is_large {
             let Some(file) = self.open_large(place).await? else { return Ok(None) };
@@ -305,7 +305,10 @@ impl FleetContentStore {
         Ok(chunks.is_complete().then_some(content))
     }
 
-    async fn open_large(&self, place: &SharedContentPlace) -> Result<Option<File>, JobStoreError> {
+    async fn open_large(
+        &self,
+        place: &SharedContentLocation,
+    ) -> Result<Option<File>, JobStoreError> {
         let Some(large) = &self.large else {
             let why = "another server has stored the file in `fleet.files`, which is not set here";
             return Err(JobStoreError(why.to_owned()));
@@ -420,7 +423,7 @@ struct ChunkReader {
 }
 
 impl ChunkReader {
-    fn new(place: &SharedContentPlace) -> Self {
+    fn new(place: &SharedContentLocation) -> Self {
         Self { id: place.id, bytes: place.bytes, read: 0, number: 0 }
     }
 
@@ -515,14 +518,14 @@ async fn find_content(
     client: &Client,
     workspace: &str,
     id: &SharedContentId,
-) -> Result<Option<SharedContentPlace>, PostgresError> {
+) -> Result<Option<SharedContentLocation>, PostgresError> {
     let sql = "SELECT bytes, is_large FROM toolgate_fleet.files WHERE id = $1 \
                AND workspace = $2 AND is_complete AND (until IS NULL OR until > now())";
     let key = id.as_slice();
     let params = [(&key as _, Type::BYTEA), (&workspace as _, Type::TEXT)];
     let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(None) };
     let (bytes, is_large): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Some(SharedContentPlace { id: *id, bytes: bytes.unsigned_abs(), is_large }))
+    Ok(Some(SharedContentLocation { id: *id, bytes: bytes.unsigned_abs(), is_large }))
 }
 
 async fn read_chunk(

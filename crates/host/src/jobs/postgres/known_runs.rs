@@ -15,7 +15,7 @@ pub(super) type SharedJobRuns = Arc<Mutex<ServerJobRuns>>;
 
 /// A job that was begun at this server and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BegunJobRun {
+pub(super) struct ActiveJobRun {
     /// Number of the job's last event.
     last_event: u64,
     /// Number of the job's start, counted from 1.
@@ -24,7 +24,7 @@ pub(super) struct BegunJobRun {
 
 /// Job that was begun at this server and ended a short time ago.
 #[derive(Debug, Clone, Copy)]
-struct EndedJobRun {
+struct RecentlyEndedJobRun {
     id: JobId,
     /// Number of the job's start, counted from 1.
     attempt: u32,
@@ -35,9 +35,9 @@ struct EndedJobRun {
 #[derive(Default)]
 pub(super) struct ServerJobRuns {
     /// Jobs that were begun at this server and have not ended.
-    begun: HashMap<JobId, BegunJobRun>,
+    begun: HashMap<JobId, ActiveJobRun>,
     /// Jobs that were begun and ended here a short time ago, the oldest first.
-    ended: VecDeque<EndedJobRun>,
+    ended: VecDeque<RecentlyEndedJobRun>,
     /// Jobs that wait here, and that other servers may claim.
     waiting: HashSet<JobId>,
     /// Queued jobs of this server that another server may have claimed.
@@ -69,7 +69,7 @@ impl ServerJobRuns {
     /// start.
     pub(super) fn begin(&mut self, id: JobId, last_event: u64, attempt: u32) {
         self.end(id);
-        self.begun.insert(id, BegunJobRun { last_event, attempt });
+        self.begun.insert(id, ActiveJobRun { last_event, attempt });
     }
 
     /// Records that the job neither runs nor waits at this server any more.
@@ -83,10 +83,10 @@ impl ServerJobRuns {
 
     /// Records that the job has ended, and remembers it for the time `memory` if it was begun here.
     pub(super) fn finish(&mut self, id: JobId, now: Instant, memory: Duration) {
-        if let Some(BegunJobRun { attempt, .. }) = self.begun.get(&id) {
-            self.ended.push_back(EndedJobRun { id, attempt: *attempt, at: now });
+        if let Some(ActiveJobRun { attempt, .. }) = self.begun.get(&id) {
+            self.ended.push_back(RecentlyEndedJobRun { id, attempt: *attempt, at: now });
         }
-        let is_old = |run: &EndedJobRun| now.saturating_duration_since(run.at) > memory;
+        let is_old = |run: &RecentlyEndedJobRun| now.saturating_duration_since(run.at) > memory;
         while self.ended.len() > ENDED_MAX || self.ended.front().is_some_and(is_old) {
             self.ended.pop_front();
         }
@@ -95,7 +95,7 @@ impl ServerJobRuns {
 
     /// Returns the jobs that run here or ended here a short time ago, with the numbers of their
     /// starts.
-    pub(super) fn begun_lately(&self) -> Vec<(JobId, u32)> {
+    pub(super) fn recent_runs(&self) -> Vec<(JobId, u32)> {
         let ended = self.ended.iter().map(|run| (run.id, run.attempt));
         ended.chain(self.running()).collect()
     }
@@ -117,12 +117,12 @@ impl ServerJobRuns {
     }
 
     /// Records that other servers may have claimed each waiting job.
-    pub(super) fn suspect_all(&mut self) {
+    pub(super) fn mark_all_possibly_claimed(&mut self) {
         self.suspects.clone_from(&self.waiting);
     }
 
     /// Removes and returns the waiting jobs of this server that another server may have claimed.
-    pub(super) fn take_suspects(&mut self) -> Vec<JobId> {
+    pub(super) fn take_possibly_claimed(&mut self) -> Vec<JobId> {
         self.suspects.drain().collect()
     }
 
@@ -186,11 +186,11 @@ mod tests {
         assert!(!runs.suspect(id), "it does not wait here");
         runs.wait(id);
         assert!(runs.suspect(id) && !runs.suspect(id));
-        assert_eq!(runs.take_suspects(), [id]);
-        assert!(runs.take_suspects().is_empty());
-        runs.suspect_all();
+        assert_eq!(runs.take_possibly_claimed(), [id]);
+        assert!(runs.take_possibly_claimed().is_empty());
+        runs.mark_all_possibly_claimed();
         runs.begin(id, 2, 1);
-        assert!(runs.take_suspects().is_empty());
+        assert!(runs.take_possibly_claimed().is_empty());
         assert_eq!(runs.running(), [(id, 1)]);
     }
 
@@ -201,12 +201,12 @@ mod tests {
         let mut runs = ServerJobRuns::default();
         runs.wait(first);
         runs.finish(first, now, memory);
-        assert!(runs.begun_lately().is_empty());
+        assert!(runs.recent_runs().is_empty());
         runs.begin(first, 2, 1);
         runs.begin(second, 2, 3);
         runs.finish(first, now, memory);
-        assert_eq!(runs.begun_lately(), [(first, 1), (second, 3)]);
+        assert_eq!(runs.recent_runs(), [(first, 1), (second, 3)]);
         runs.finish(second, now + memory + Duration::from_secs(1), memory);
-        assert_eq!(runs.begun_lately(), [(second, 3)]);
+        assert_eq!(runs.recent_runs(), [(second, 3)]);
     }
 }

@@ -127,7 +127,7 @@ impl ServerLease {
 
     /// Checks that this server has trusted its lease without a break since [`lapses`](Self::lapses)
     /// returned `lapses`. In a break, other servers may have taken over jobs of this one.
-    pub(super) fn check_lapses(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
+    pub(super) fn check_lease_unbroken(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
         if self.lapses() == lapses {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl ServerLease {
     /// Ends the lease of this server, so that other servers take over its remaining jobs at once.
     pub(super) async fn leave(&self, pool: &PostgresConnectionPool) -> Result<(), PostgresFailure> {
         self.has_left.store(true, Ordering::Release);
-        self.end_trust();
+        self.stop_trusting_lease();
         let lent = pool.acquire().await?;
         let id = self.server.id;
         let work = async {
@@ -280,7 +280,7 @@ impl ServerLease {
     }
 
     /// Ends the trust in the lease until the next renewal.
-    pub(super) fn end_trust(&self) {
+    pub(super) fn stop_trusting_lease(&self) {
         self.trusted_until_ms.store(0, Ordering::Release);
     }
 

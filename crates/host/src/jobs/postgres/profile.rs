@@ -1,5 +1,5 @@
-//! Settings of the job store in PostgreSQL, and the description of a server for people: its name, its
-//! kind and the digests of its settings.
+//! Settings of the job store in PostgreSQL, and the description of a server for people: its name,
+//! its kind and the digests of its settings.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use toolgate_postgres::PostgresAddress;
 
 use super::lease;
-use crate::jobs::shared_folder::FleetFilePlace;
+use crate::jobs::shared_folder::FleetLargeFileLocation;
 
 /// Settings of a job store in PostgreSQL.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub struct PostgresStoreSettings {
     /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
     pub lost_after: Duration,
     /// Place for files and results that are too large for the database, if there is one.
-    pub files: Option<FleetFilePlace>,
+    pub files: Option<FleetLargeFileLocation>,
     /// Name and kind of this server, and digests of its settings.
     pub profile: FleetServerProfile,
 }

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use toolgate_postgres::PostgresError;
 
 use crate::jobs::stored_form::duration_nanos;
-use crate::limits::{RateBucket, RateGrant};
+use crate::limits::{RateBucket, RateBucketGrant};
 
 /// Period in nanoseconds whose share of calls a server takes from a rate limit's bucket at once.
 const SLICE_NANOS: i64 = 50_000_000;
@@ -20,7 +20,7 @@ pub(super) async fn take_calls(
     client: &Client,
     workspace: &str,
     bucket: RateBucket,
-) -> Result<RateGrant, PostgresError> {
+) -> Result<RateBucketGrant, PostgresError> {
     // `excluded` is a full bucket without the wanted calls, which shows the time.
     let sql = "WITH fleet AS (SELECT greatest(1, count(*)) AS servers FROM toolgate_fleet.servers \
                WHERE workspace = $1 AND NOT has_left AND lease_until > now()), \
@@ -52,7 +52,7 @@ pub(super) async fn take_calls(
     let row = client.query_typed_one(sql, &params).await?;
     let (calls, wait, servers): (i64, i64, i64) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    Ok(RateGrant {
+    Ok(RateBucketGrant {
         calls: u32::try_from(calls).unwrap_or(0),
         retry_after: Duration::from_nanos(u64::try_from(wait).unwrap_or(0)),
         servers: u32::try_from(servers).unwrap_or(1),

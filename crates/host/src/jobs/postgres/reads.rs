@@ -11,7 +11,7 @@ use toolgate_contract::{
 use toolgate_postgres::PostgresError;
 
 use super::lease::FleetServerId;
-use crate::jobs::store::JobOwnerRequest;
+use crate::jobs::store::RequestToJobOwner;
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{
     parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
@@ -139,16 +139,16 @@ fn read_questions(row: &Row, job: &mut JobSnapshot) -> Result<(), PostgresError>
 pub(super) async fn requests(
     client: &Client,
     owner: FleetServerId,
-) -> Result<Vec<(i64, JobOwnerRequest)>, PostgresError> {
+) -> Result<Vec<(i64, RequestToJobOwner)>, PostgresError> {
     let sql = "SELECT number, job, answers FROM toolgate_fleet.requests \
                JOIN toolgate_fleet.jobs ON id = job WHERE owner = $1 AND ended IS NULL \
                ORDER BY number";
     let rows = client.query_typed(sql, &[(&owner as _, Type::INT8)]).await?;
-    let request = |row: &Row| -> Result<(i64, JobOwnerRequest), PostgresError> {
+    let request = |row: &Row| -> Result<(i64, RequestToJobOwner), PostgresError> {
         let id = id_from_bytes(row.try_get(1)?)?;
         let request = match row.try_get::<_, Option<&str>>(2)? {
-            Some(answers) => JobOwnerRequest::Answer(id, parse_json(answers)?),
-            None => JobOwnerRequest::Cancel(id),
+            Some(answers) => RequestToJobOwner::Answer(id, parse_json(answers)?),
+            None => RequestToJobOwner::Cancel(id),
         };
         Ok((row.try_get(0)?, request))
     };

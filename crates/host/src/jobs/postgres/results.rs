@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
-use toolgate_contract::{Caller, ResourceSpec, SharedResult};
+use toolgate_contract::{Caller, ResourceSpec, SharedLongResult};
 use toolgate_postgres::PostgresError;
 
 use super::files::{
-    ContentSharingError, FleetContentStore, SharedContent, SharedContentId, SharedContentPlace,
+    ContentSharingError, FleetContentStore, SharedContent, SharedContentId, SharedContentLocation,
     SharedContentRow, content_id,
 };
 use crate::jobs::store::JobStoreError;
@@ -35,8 +35,8 @@ pub(super) struct SharedResultRow {
 }
 
 /// A row of a long result, with the place of its content.
-struct FoundResult {
-    place: SharedContentPlace,
+struct SharedResultLocation {
+    place: SharedContentLocation,
     entry: String,
     is_text: bool,
     /// Time until the result expires, in seconds.
@@ -71,7 +71,7 @@ impl FleetContentStore {
     pub(in crate::jobs) async fn store_result(
         &self,
         caller: &Caller,
-        result: &SharedResult,
+        result: &SharedLongResult,
     ) -> Result<(), ContentSharingError> {
         let refused = |err: JobStoreError| ContentSharingError::Refused(err.to_string());
         let bytes = result.content.len() as u64;
@@ -105,14 +105,14 @@ impl FleetContentStore {
         &self,
         caller: &Caller,
         uri: &str,
-    ) -> Result<Option<SharedResult>, JobStoreError> {
+    ) -> Result<Option<SharedLongResult>, JobStoreError> {
         let id = content_id(&self.workspace, &["result", uri]);
         let lent = self.pool.acquire().await?;
         let work = find_result(&lent.connection.client, &self.workspace, &caller.name, id);
         let found = self.pool.with_timeout(self.pool.query_timeout, work).await;
         let Some(found) = lent.give_back(found)? else { return Ok(None) };
         let Some(content) = self.read(&found.place).await? else { return Ok(None) };
-        Ok(Some(SharedResult {
+        Ok(Some(SharedLongResult {
             spec: parse_json(&found.entry)?,
             content: content.into(),
             is_text: found.is_text,
@@ -137,7 +137,7 @@ async fn find_result(
     workspace: &str,
     caller: &str,
     id: SharedContentId,
-) -> Result<Option<FoundResult>, PostgresError> {
+) -> Result<Option<SharedResultLocation>, PostgresError> {
     let sql = "SELECT file.bytes, file.is_large, result.entry, result.is_text, \
                extract(epoch FROM file.until - now())::float8 \
                FROM toolgate_fleet.files AS file \
@@ -149,9 +149,10 @@ async fn find_result(
         [(&key as _, Type::BYTEA), (&workspace as _, Type::TEXT), (&caller as _, Type::TEXT)];
     let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(None) };
     let bytes: i64 = row.try_get(0)?;
-    let place = SharedContentPlace { id, bytes: bytes.unsigned_abs(), is_large: row.try_get(1)? };
+    let place =
+        SharedContentLocation { id, bytes: bytes.unsigned_abs(), is_large: row.try_get(1)? };
     let (entry, is_text, left) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
-    Ok(Some(FoundResult { place, entry, is_text, left }))
+    Ok(Some(SharedResultLocation { place, entry, is_text, left }))
 }
 
 async fn list_entries(

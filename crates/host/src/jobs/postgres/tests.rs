@@ -13,7 +13,7 @@ use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use super::*;
 use crate::database_server::PostgresServerProcess;
-use crate::jobs::shared_folder::FleetFilePlace;
+use crate::jobs::shared_folder::FleetLargeFileLocation;
 use crate::jobs::store::ClaimableJobGroup;
 use crate::jobs::store_tests::{
     TestStoreLocation, adopt_all, at, end, id, job, job_store_tests, printed,
@@ -62,7 +62,7 @@ impl TestDatabaseLocation {
         let address = address.expect("an address");
         let workspace = self.workspace.clone();
         let profile = FleetServerProfile::default();
-        let files = self.files.clone().map(FleetFilePlace::Folder);
+        let files = self.files.clone().map(FleetLargeFileLocation::Folder);
         let settings =
             PostgresStoreSettings { address, workspace, lease, lost_after, files, profile };
         PostgresStore::open(settings, 7).await
@@ -156,11 +156,11 @@ async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
     let refused = refused.expect_err("it is fenced").to_string();
     assert!(refused.contains("does not run it"), "{refused}");
     assert!(one.finish(id(1), end(3, vec![])).await.expect("an answer").is_none());
-    one.lock_runs().suspect_all();
+    one.lock_runs().mark_all_possibly_claimed();
     let stops = one.take_requests().await.expect("an answer");
     assert_eq!(
         stops,
-        [JobOwnerRequest::Stop(id(2))],
+        [RequestToJobOwner::Stop(id(2))],
         "the server has ended its run of the other job"
     );
     let stored = two.job(id(1)).await.expect("an answer").expect("it is there");
@@ -176,7 +176,7 @@ async fn a_begun_job_that_another_server_took_over_is_stopped_once() {
     one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
     let owner = two.lease.server.id;
     place.server.run(&format!("update toolgate_fleet.jobs set owner = {owner}"));
-    let stop = JobOwnerRequest::Stop(id(1));
+    let stop = RequestToJobOwner::Stop(id(1));
     assert_eq!(one.take_requests().await.expect("an answer"), [stop]);
     assert_eq!(one.take_requests().await.expect("an answer"), []);
 }
@@ -331,14 +331,14 @@ async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
     assert_eq!(all, [id(2), id(3), id(4)]);
     assert!(left.len() <= 2);
     assert!(one.begin(id(2), at(2)).await.expect("an answer").is_none(), "it was claimed");
-    one.lock_runs().suspect_all();
+    one.lock_runs().mark_all_possibly_claimed();
     let mut told = one.take_requests().await.expect("an answer");
     told.sort_by_key(|request| match request {
-        JobOwnerRequest::Stop(id)
-        | JobOwnerRequest::Cancel(id)
-        | JobOwnerRequest::Answer(id, _) => *id,
+        RequestToJobOwner::Stop(id)
+        | RequestToJobOwner::Cancel(id)
+        | RequestToJobOwner::Answer(id, _) => *id,
     });
-    assert_eq!(told, [id(2), id(3), id(4)].map(JobOwnerRequest::Stop));
+    assert_eq!(told, [id(2), id(3), id(4)].map(RequestToJobOwner::Stop));
     assert_eq!(one.take_requests().await.expect("an answer"), []);
 }
 
@@ -426,11 +426,11 @@ async fn a_lapse_of_the_lease_is_noticed_although_it_is_trusted_again() {
     let store = place.open_with(Duration::from_secs(300), Duration::from_secs(300)).await;
     let lapses = store.lease.lapses();
     store.lease.renew(&store.pool).await.expect("it is renewed");
-    assert!(store.lease.check_lapses(lapses).is_ok());
+    assert!(store.lease.check_lease_unbroken(lapses).is_ok());
     // As after a freeze for longer than the lease.
-    store.lease.end_trust();
+    store.lease.stop_trusting_lease();
     store.lease.renew(&store.pool).await.expect("it is renewed");
-    assert!(store.is_owner_certain() && store.lease.check_lapses(lapses).is_err());
+    assert!(store.is_owner_certain() && store.lease.check_lease_unbroken(lapses).is_err());
 }
 
 #[tokio::test]

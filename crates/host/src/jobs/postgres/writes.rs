@@ -14,7 +14,9 @@ use toolgate_postgres::PostgresError;
 use super::claims::lock_live_server;
 use super::lease::{FleetServerId, FleetServerRow, ServerLease};
 use super::reads::{self, attempts_from_row, id_bytes, id_from_bytes};
-use crate::jobs::store::{ClientAnswerState, JobOwnerRequest, JobStoreError, NewJob, StartedJob};
+use crate::jobs::store::{
+    JobQuestionContext, JobStoreError, NewJob, RequestToJobOwner, StartedJob,
+};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
     JobEventRows, StoredJobEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json,
@@ -42,7 +44,7 @@ pub(super) struct NewJobRow {
 
 impl NewJobRow {
     pub(super) fn from_job(job: &NewJob) -> Result<Self, JobStoreError> {
-        let asking = (job.answers != ClientAnswerState::default())
+        let asking = (job.answers != JobQuestionContext::default())
             .then(|| to_json(&job.answers))
             .transpose()?;
         Ok(Self {
@@ -169,7 +171,7 @@ pub(super) async fn begin(
         input: parse_input(row.try_get(7)?)?,
         caller: restore_caller(row.try_get(2)?, row.try_get(3)?)?,
         dialect: row.try_get::<_, String>(4)?.into(),
-        answers: asking.map_or_else(|| Ok(ClientAnswerState::default()), parse_json)?,
+        answers: asking.map_or_else(|| Ok(JobQuestionContext::default()), parse_json)?,
         attempt,
         start_event: start_event.cast_unsigned(),
     };
@@ -361,8 +363,8 @@ pub(super) async fn add_answers(
     let Some(row) = work.query_typed_opt(sql, &params).await? else { return Ok(None) };
     let owner: FleetServerId = row.try_get(0)?;
     let asking: Option<&str> = row.try_get(1)?;
-    let mut asking: ClientAnswerState =
-        asking.map_or_else(|| Ok(ClientAnswerState::default()), parse_json)?;
+    let mut asking: JobQuestionContext =
+        asking.map_or_else(|| Ok(JobQuestionContext::default()), parse_json)?;
     let mut added = given.clone();
     added.retain(|name, _| !asking.given.contains_key(name));
     if added.is_empty() {
@@ -407,7 +409,7 @@ pub(super) async fn take_requests(
     owner: FleetServerId,
     running: &[(JobId, u32)],
     waiting: &[JobId],
-) -> Result<Vec<JobOwnerRequest>, PostgresError> {
+) -> Result<Vec<RequestToJobOwner>, PostgresError> {
     let ids = running.iter().map(|(id, _)| *id);
     let known: Vec<JobId> = ids.chain(waiting.iter().copied()).collect();
     // All are sent before the first answer arrives. The database executes them in this order.
@@ -419,15 +421,15 @@ pub(super) async fn take_requests(
     .await?;
     let answers: Vec<i64> = found
         .iter()
-        .filter(|(_, request)| matches!(request, JobOwnerRequest::Answer(..)))
+        .filter(|(_, request)| matches!(request, RequestToJobOwner::Answer(..)))
         .map(|(number, _)| *number)
         .collect();
     if !answers.is_empty() {
         remove_requests(client, &answers).await?;
     }
-    let mut requests: Vec<JobOwnerRequest> =
+    let mut requests: Vec<RequestToJobOwner> =
         found.into_iter().map(|(_, request)| request).collect();
-    requests.extend(taken.into_iter().map(JobOwnerRequest::Stop));
+    requests.extend(taken.into_iter().map(RequestToJobOwner::Stop));
     Ok(requests)
 }
 

@@ -10,7 +10,7 @@ use toolgate_contract::{
 
 use super::schema::{EVENTS_MAX, SqliteFailure};
 use super::servers::SqliteServerId;
-use crate::jobs::store::JobOwnerRequest;
+use crate::jobs::store::RequestToJobOwner;
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{
     parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
@@ -44,7 +44,7 @@ pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, Sql
 pub(super) fn requests(
     db: &Connection,
     owner: SqliteServerId,
-) -> Result<Vec<(i64, JobOwnerRequest)>, SqliteFailure> {
+) -> Result<Vec<(i64, RequestToJobOwner)>, SqliteFailure> {
     // A cross join reads the few requests first, not the many jobs.
     let sql = "SELECT number, id, answers FROM requests CROSS JOIN jobs ON n = job \
                WHERE owner = ?1 AND ended IS NULL ORDER BY number";
@@ -54,8 +54,8 @@ pub(super) fn requests(
     while let Some(row) = rows.next()? {
         let id = id_from_bytes(row.get(1)?);
         let request = match optional_text(row, 2)? {
-            Some(answers) => JobOwnerRequest::Answer(id, parse_json(answers)?),
-            None => JobOwnerRequest::Cancel(id),
+            Some(answers) => RequestToJobOwner::Answer(id, parse_json(answers)?),
+            None => RequestToJobOwner::Cancel(id),
         };
         requests.push((row.get(0)?, request));
     }

@@ -11,14 +11,14 @@ use toolgate_contract::{
 };
 
 use super::{TestStoreLocation, adopt_all, at, end, given, id, job, printed, shut_down};
-use crate::jobs::store::{ClientAnswerState, JobOwnerRequest, JobStore, NewJob, TakeoverFilter};
+use crate::jobs::store::{JobQuestionContext, JobStore, NewJob, RequestToJobOwner, TakeoverFilter};
 
 /// Returns one open question for a test.
 fn open_question() -> ClientQuestions {
     ClientQuestions::from([("q".to_owned(), ClientQuestion::Roots)])
 }
 
-async fn requests(store: &dyn JobStore) -> Vec<JobOwnerRequest> {
+async fn requests(store: &dyn JobStore) -> Vec<RequestToJobOwner> {
     store.take_requests().await.expect("an answer")
 }
 
@@ -96,7 +96,7 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
 ) {
     let can = QuestionSupport { form: true, ..QuestionSupport::default() };
     let store = place.open().await;
-    let asking = ClientAnswerState { can, given: given(&["one"]), has_begun_work: true };
+    let asking = JobQuestionContext { can, given: given(&["one"]), has_begun_work: true };
     store.accept(NewJob { answers: asking, ..job(1) }).await.expect("accepted");
     store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
     let mut later = given(&["two"]);
@@ -109,7 +109,7 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
     assert_eq!(adopt_all(&*store).await.expect("adopted").jobs.len(), 1);
     store.requeue(id(1), at(2)).await.expect("requeued");
     let begun = store.begin(id(1), at(3)).await.expect("begun").expect("it is there");
-    let expected = ClientAnswerState { can, given: given(&["one", "two"]), has_begun_work: true };
+    let expected = JobQuestionContext { can, given: given(&["one", "two"]), has_begun_work: true };
     assert_eq!(begun.answers, expected);
 }
 
@@ -155,8 +155,8 @@ pub(in crate::jobs) async fn requests_reach_the_owner_of_a_job_and_cancellations
         two.request_cancel(id(2)).await.expect("requested");
     }
     assert_eq!(requests(&*two).await, []);
-    let cancel = JobOwnerRequest::Cancel(id(2));
-    let answer = JobOwnerRequest::Answer(id(1), given(&["a"]));
+    let cancel = RequestToJobOwner::Cancel(id(2));
+    let answer = RequestToJobOwner::Answer(id(1), given(&["a"]));
     assert_eq!(requests(&*one).await, [answer, cancel.clone()]);
     assert_eq!(requests(&*one).await, [cancel]);
     one.finish(id(2), end(2, vec![])).await.expect("an answer").expect("it ends");
@@ -177,7 +177,7 @@ pub(in crate::jobs) async fn requests_about_a_job_go_to_the_server_that_took_it_
     let adopted = adopt_all(&*two).await.expect("it adopts").jobs;
     let requested: Vec<bool> = adopted.iter().map(|orphan| orphan.cancel_requested).collect();
     assert_eq!(requested, [false, true]);
-    assert_eq!(requests(&*two).await, [JobOwnerRequest::Cancel(id(2))]);
+    assert_eq!(requests(&*two).await, [RequestToJobOwner::Cancel(id(2))]);
 }
 
 pub(in crate::jobs) async fn only_the_owner_of_a_job_writes_about_its_run(

@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use http::Uri;
 use serde_json::{Map, Value, json};
 
-use crate::cli::clients::{KnownMcpClient, UrlServerEntry};
+use crate::cli::clients::{KnownMcpClient, UrlServerEntryFormat};
 
 /// Option of `toolgate stdio` that offers only read-only tools.
 const READ_ONLY: &str = "--read-only";
@@ -25,12 +25,12 @@ pub(super) enum ServerToConnect {
         /// URL of the server's MCP endpoint.
         url: String,
         /// API key of the caller, if the server needs one.
-        key: Option<ServerCallerKey>,
+        key: Option<RunningServerApiKey>,
     },
 }
 
 /// The caller's API key for a running server.
-pub(super) enum ServerCallerKey {
+pub(super) enum RunningServerApiKey {
     /// The key itself, which is written into the client's settings.
     Literal(String),
     /// Name of the environment variable that contains the key.
@@ -66,13 +66,13 @@ impl ServerToConnect {
     /// Returns the API key itself, if the entry contains it.
     pub(super) fn literal_key(&self) -> Option<&str> {
         match self {
-            Self::Running { key: Some(ServerCallerKey::Literal(key)), .. } => Some(key),
+            Self::Running { key: Some(RunningServerApiKey::Literal(key)), .. } => Some(key),
             Self::Running { .. } | Self::Program { .. } => None,
         }
     }
 }
 
-impl ServerCallerKey {
+impl RunningServerApiKey {
     fn check(&self, client: &KnownMcpClient) -> anyhow::Result<()> {
         match self {
             Self::Literal(key) => ensure!(
@@ -117,21 +117,21 @@ pub(super) fn is_read_only(entry: &Value) -> bool {
     args.is_some_and(|args| args.iter().any(|arg| arg == READ_ONLY))
 }
 
-fn url_entry(client: &KnownMcpClient, url: &str, key: Option<&ServerCallerKey>) -> Value {
+fn url_entry(client: &KnownMcpClient, url: &str, key: Option<&RunningServerApiKey>) -> Value {
     let header = key.map(|key| key.header(client));
     let mut entry = Map::new();
     match (&client.url_entry, key) {
-        (UrlServerEntry::Headers { key: url_key, kind }, _) => {
+        (UrlServerEntryFormat::Headers { key: url_key, kind }, _) => {
             insert_type(&mut entry, *kind);
             entry.insert((*url_key).to_owned(), json!(url));
             if let Some(header) = header {
                 entry.insert("headers".to_owned(), json!({ "Authorization": header }));
             }
         }
-        (UrlServerEntry::Codex, key) => {
+        (UrlServerEntryFormat::Codex, key) => {
             entry.insert("url".to_owned(), json!(url));
             match (key, header) {
-                (Some(ServerCallerKey::Variable(name)), _) => {
+                (Some(RunningServerApiKey::Variable(name)), _) => {
                     entry.insert("bearer_token_env_var".to_owned(), json!(name));
                 }
                 (_, Some(header)) => {
@@ -140,7 +140,7 @@ fn url_entry(client: &KnownMcpClient, url: &str, key: Option<&ServerCallerKey>) 
                 (_, None) => {}
             }
         }
-        (UrlServerEntry::Bridge, _) => {
+        (UrlServerEntryFormat::Bridge, _) => {
             let mut args = vec!["-y", "mcp-remote", url];
             if header.is_some() {
                 // Some clients split arguments at spaces, so the header comes from a variable.

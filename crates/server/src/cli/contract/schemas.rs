@@ -8,7 +8,7 @@ use serde_json::Value;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::Caller;
 use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
-use toolgate_host::{LazySchemaValidator, MessageSchema, SchemaRegistry, ToolSchemaSide};
+use toolgate_host::{LazySchemaValidator, MessageSchema, SchemaRegistry, ToolSchemaDirection};
 
 use super::check::read_json;
 use crate::cli::{WorkspaceFolderArgs, complain, print};
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ContractSchemasArgs) -> anyhow::Result<ExitCode> {
         write(folder, &workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let side = if args.output { ToolSchemaSide::Output } else { ToolSchemaSide::Input };
+    let side = if args.output { ToolSchemaDirection::Output } else { ToolSchemaDirection::Input };
     let named = args.name.as_deref();
     if let Some(file) = &args.validate {
         return validate(registry, named.unwrap_or("envelope"), side, file);
@@ -74,7 +74,7 @@ pub(super) fn run(args: &ContractSchemasArgs) -> anyhow::Result<ExitCode> {
 fn find_schemas(
     registry: &SchemaRegistry,
     name: &str,
-    side: ToolSchemaSide,
+    side: ToolSchemaDirection,
 ) -> anyhow::Result<Vec<LazySchemaValidator>> {
     let shared = MessageSchema::ALL
         .into_iter()
@@ -100,7 +100,7 @@ fn find_schemas(
 fn validate(
     registry: &SchemaRegistry,
     name: &str,
-    side: ToolSchemaSide,
+    side: ToolSchemaDirection,
     file: &Path,
 ) -> anyhow::Result<ExitCode> {
     let value: Value = read_json(file)?;
@@ -131,7 +131,7 @@ fn schema_list(workspace: &ServedWorkspace) -> String {
     }
     for tool in workspace.host.tools(&Caller::local()).tools {
         let id = canonical_tool_id(&tool.spec().id);
-        for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
+        for side in [ToolSchemaDirection::Input, ToolSchemaDirection::Output] {
             let all = find_schemas(registry, &id, side).unwrap_or_default();
             page.extend(all.iter().map(|one| line(&format!("{id} {}", side.word()), one)));
         }
@@ -164,7 +164,7 @@ fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     for tool in workspace.host.tools(&Caller::local()).tools {
         let id = canonical_tool_id(&tool.spec().id);
         let name = id.trim_start_matches("mcp.tool:").to_owned();
-        for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
+        for side in [ToolSchemaDirection::Input, ToolSchemaDirection::Output] {
             let all = find_schemas(registry, &id, side).unwrap_or_default();
             // Only the tool's own schema is written, because schema files of the user exist
             // already.

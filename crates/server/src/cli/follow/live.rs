@@ -27,7 +27,7 @@ const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 /// A progress bar on the terminal.
 pub(in crate::cli) struct ProgressBarDisplay {
     bar: ProgressBarHandle,
-    _quiet: Option<ControlEchoGuard>,
+    _quiet: Option<TerminalEchoGuard>,
 }
 
 /// Handle that hides, shows and ends the progress bar.
@@ -67,7 +67,7 @@ struct ProgressBarContent {
 }
 
 /// Guard that turns off the echo of control keys, because `^C` would shift the progress bar.
-struct ControlEchoGuard;
+struct TerminalEchoGuard;
 
 impl ProgressBarDisplay {
     /// Creates a progress bar for `name` if standard error is a terminal in the foreground.
@@ -78,7 +78,7 @@ impl ProgressBarDisplay {
             return None;
         }
         let view = SharedProgressContent::new(name, running_for);
-        let quiet = ControlEchoGuard::turn_off();
+        let quiet = TerminalEchoGuard::turn_off();
         let drawn = Arc::new(Mutex::new(ProgressBarState::Visible(view.draw()?)));
         Some(Self { bar: ProgressBarHandle { view, drawn }, _quiet: quiet })
     }
@@ -286,7 +286,7 @@ fn is_foreground_terminal() -> bool {
     stderr().is_terminal() && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-impl ControlEchoGuard {
+impl TerminalEchoGuard {
     fn turn_off() -> Option<Self> {
         let mut modes = tcgetattr(stderr()).ok()?;
         if !modes.local_modes.contains(LocalModes::ECHOCTL) {
@@ -298,7 +298,7 @@ impl ControlEchoGuard {
     }
 }
 
-impl Drop for ControlEchoGuard {
+impl Drop for TerminalEchoGuard {
     fn drop(&mut self) {
         if let Ok(mut modes) = tcgetattr(stderr())
             && is_foreground_terminal()

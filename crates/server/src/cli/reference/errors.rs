@@ -207,10 +207,10 @@ fn sample_errors() -> Vec<CallError> {
 }
 
 /// Sample requests that a dialect answers with different error codes, each with a title.
-type TitledErrorRequests = Vec<(String, Vec<MessageFrame>)>;
+type ErrorSampleRequests = Vec<(String, Vec<MessageFrame>)>;
 
 /// Returns the sample requests whose errors the reference shows, by heading and dialect.
-fn sample_requests() -> Vec<(&'static str, &'static str, TitledErrorRequests)> {
+fn sample_requests() -> Vec<(&'static str, &'static str, ErrorSampleRequests)> {
     let post = |path: &str, method: &str, params: Value| {
         vec![http_frame(Method::POST, path, &[], &rpc(method, &params))]
     };
@@ -296,7 +296,7 @@ fn sample_requests() -> Vec<(&'static str, &'static str, TitledErrorRequests)> {
 
 /// Returns a table of the codes that `dialect` uses, with one row per error and one column per
 /// request. Neighbours with equal codes share a column.
-fn code_table(dialect: &str, requests: TitledErrorRequests) -> anyhow::Result<String> {
+fn code_table(dialect: &str, requests: ErrorSampleRequests) -> anyhow::Result<String> {
     let errors = sample_errors();
     let mut columns: Vec<(String, Vec<String>)> = Vec::new();
     for (title, frames) in requests {

@@ -14,7 +14,9 @@ use toolgate_contract::{
     ResultText, ServerChange, ToolId, ToolOutput, ToolRunStatus, schema_of,
 };
 use toolgate_dialects::mcp::{NEWEST_SESSION, REVISIONS};
-use toolgate_dialects::{ChangeEncoder, JobEventEncoder, ParsedFrame, WebSocketPurpose};
+use toolgate_dialects::{
+    ChangeNotificationEncoder, JobEventEncoder, ParsedFrame, WebSocketPurpose,
+};
 use toolgate_host::audit_record_schema;
 
 use super::sample_client::{self as client, JOB_ID, http_frame, rpc};
@@ -142,7 +144,7 @@ fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
 
 /// Returns sample messages for changes of lists and resources, by dialect.
 fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
-    let messages_of = |encoder: &dyn ChangeEncoder| {
+    let messages_of = |encoder: &dyn ChangeNotificationEncoder| {
         [
             ("the list of tools changed", ServerChange::Tools),
             ("the list of prompts changed", ServerChange::Prompts),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, FrameMetadata, MessageFrame, ToolResultForm};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, ToolResultFormat};
 use toolgate_dialects::mcp::{McpRevision, SessionModel};
 use toolgate_dialects::{
     AgentInstructions, Dialect, ParsedFrame, PendingHostRequest, ServerInfo, all_dialects,
@@ -31,7 +31,7 @@ pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
         zyra_body_bytes_max: None,
         requires_auth: true,
         tls: false,
-        results: ToolResultForm::Text,
+        results: ToolResultFormat::Text,
     }))
 }
 

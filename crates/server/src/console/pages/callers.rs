@@ -65,7 +65,7 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
 }
 
 /// Callers with the most calls, for the console.
-struct BusyCallers {
+struct MostActiveCallers {
     /// Number of calls of each caller, and the time of its last call.
     busiest: Vec<(CallStatistics, Option<Timestamp>)>,
     /// Number of callers that are not in the list.
@@ -73,7 +73,7 @@ struct BusyCallers {
 }
 
 /// Returns the callers with the most calls since the time `since`.
-fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> {
+fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<MostActiveCallers> {
     let mut all = index.caller_totals(&[CallGrouping::Caller], since)?;
     let others = all.len().saturating_sub(CALLERS_MAX);
     all.truncate(CALLERS_MAX);
@@ -84,7 +84,7 @@ fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> 
         let last = index.records(&own, None, 1)?.records.pop().map(|record| record.ts);
         busiest.push((one, last));
     }
-    Ok(BusyCallers { busiest, others })
+    Ok(MostActiveCallers { busiest, others })
 }
 
 fn keys(console: &WebConsole) -> Markup {

@@ -8,7 +8,7 @@ use toolgate_contract::fold_name;
 use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, ParsedAuditRecord};
 
 use super::call::{changed_lines_text, kept_log};
-use super::tools::ToolEffectWords;
+use super::tools::ToolEffectLabels;
 use super::{encode, notice};
 use crate::console::WebConsole;
 use crate::console::console_sessions::ConsoleSession;
@@ -77,7 +77,7 @@ pub(super) async fn list(
     query: &FormFields,
 ) -> Option<ConsolePage<'static>> {
     let filter = CallListFilter::from_query(query);
-    let effects = ToolEffectWords::for_session(console, session);
+    let effects = ToolEffectLabels::for_session(console, session);
     let before: Option<u64> = query.get("before").and_then(|seq| seq.parse().ok());
     let outcomes = outcomes(console).await;
     let wanted = filter.records.clone();
@@ -177,7 +177,7 @@ fn filter_form(filter: &CallListFilter, outcomes: &BTreeSet<String>) -> Markup {
 pub(super) fn table<'r>(
     console: &WebConsole,
     records: impl Iterator<Item = &'r ParsedAuditRecord>,
-    effects: Option<&ToolEffectWords>,
+    effects: Option<&ToolEffectLabels>,
 ) -> Markup {
     let log = kept_log(console);
     let changed_lines =

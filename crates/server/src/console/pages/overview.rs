@@ -18,7 +18,7 @@ use super::{calls, encode, notice, upstreams};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::layout::{self, ConsolePage, ago, csrf_field, moment, scrolling_table};
 use crate::console::upstream_calls::{self, UpstreamCallReport};
-use crate::console::{ChangedUpstream, WebConsole, job_views};
+use crate::console::{UpstreamWithPinChanges, WebConsole, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
 use crate::telemetry::call_lines::duration_text;
 
@@ -46,7 +46,7 @@ const ERRORS_MAX: usize = 100;
 const JOBS_MAX: usize = 100;
 
 /// Figures of the recent calls for the console's overview.
-struct RecentCallFigures {
+struct RecentCallStatistics {
     sample: Vec<ParsedAuditRecord>,
     hours: Vec<CallStatistics>,
     failing: Vec<ToolFailures>,
@@ -127,13 +127,13 @@ pub(super) async fn page(
 fn recent_calls(
     index: &AuditIndex,
     now: Timestamp,
-) -> Result<RecentCallFigures, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<RecentCallStatistics, Box<dyn std::error::Error + Send + Sync>> {
     let since = |ago: SignedDuration| AuditRecordFilter {
         since: Some(now - ago),
         ..AuditRecordFilter::default()
     };
     let failed = AuditRecordFilter { failed: true, ..since(SignedDuration::from_hours(1)) };
-    Ok(RecentCallFigures {
+    Ok(RecentCallStatistics {
         sample: index.records(&since(WINDOW), None, SAMPLE_MAX)?.records,
         hours: index.caller_totals(
             &[CallGrouping::Hour],
@@ -326,7 +326,7 @@ async fn changed_pins(console: &WebConsole, session: &ConsoleSession) -> Markup 
     }
 }
 
-fn changed_upstream(changed: &ChangedUpstream, session: &ConsoleSession) -> Markup {
+fn changed_upstream(changed: &UpstreamWithPinChanges, session: &ConsoleSession) -> Markup {
     let page = format!("/console/upstreams/{}", encode(&changed.name));
     let more = changed.summary.lines().count().saturating_sub(SUMMARY_LINES_MAX);
     html! {

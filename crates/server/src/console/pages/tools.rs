@@ -160,9 +160,9 @@ fn effects(spec: &ToolSpec) -> &'static str {
 }
 
 /// Effects of the tools that a person sees, by the tool's name in its MCP spelling.
-pub(super) struct ToolEffectWords(HashMap<String, &'static str>);
+pub(super) struct ToolEffectLabels(HashMap<String, &'static str>);
 
-impl ToolEffectWords {
+impl ToolEffectLabels {
     pub(super) fn for_session(console: &WebConsole, session: &ConsoleSession) -> Self {
         let tools = console.sources.host.tools(&session.caller).tools;
         let word = |spec: &ToolSpec| (fold_name(spec.id.as_str()).into_owned(), effects(spec));

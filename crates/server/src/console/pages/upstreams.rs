@@ -12,7 +12,7 @@ use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, csrf_field, moment, scrolling_table, time};
 use crate::console::reconnections::ReconnectionState;
-use crate::console::upstream_calls::{self, UpstreamCallFigures, UpstreamCallReport};
+use crate::console::upstream_calls::{self, UpstreamCallReport, UpstreamCallStatistics};
 use crate::console::{WebConsole, changes_digest};
 use crate::telemetry::call_lines::duration_text;
 
@@ -113,7 +113,7 @@ fn call_cells(calls: &CallStatistics) -> Markup {
     }
 }
 
-fn state_cells(one: &UpstreamCallFigures) -> Markup {
+fn state_cells(one: &UpstreamCallStatistics) -> Markup {
     let (class, word) = match one.state {
         _ if one.is_down() => ("bad", "unavailable"),
         UpstreamState::Connected => ("good", "connected"),

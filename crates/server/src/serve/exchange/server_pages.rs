@@ -24,7 +24,7 @@ impl ServerPages {
     }
 
     /// Returns true if `path` is a page that accepts submitted forms.
-    pub(super) fn accept_form(&self, path: &str) -> bool {
+    pub(super) fn accepts_form_at(&self, path: &str) -> bool {
         self.console_at(path).is_some() && WebConsole::takes_forms_at(path)
     }
 

@@ -73,14 +73,14 @@ enum RmcpNotification {
 
 /// The person at the client, and the messages of the forms they got.
 #[derive(Clone)]
-struct RmcpClientUser {
+struct RmcpTestUser {
     revision: &'static str,
     messages: Arc<Mutex<Vec<String>>>,
     reply: Arc<Mutex<ElicitResult>>,
     notification: mpsc::UnboundedSender<RmcpNotification>,
 }
 
-impl ClientHandler for RmcpClientUser {
+impl ClientHandler for RmcpTestUser {
     fn get_info(&self) -> ClientConfig {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "rust-driver", "version": "1" });
@@ -145,7 +145,7 @@ impl ClientHandler for RmcpClientUser {
     }
 }
 
-impl RmcpClientUser {
+impl RmcpTestUser {
     fn record(&self, notification: RmcpNotification) {
         // The receiver is gone once the client has disconnected.
         let _ = self.notification.send(notification);
@@ -154,7 +154,7 @@ impl RmcpClientUser {
 
 /// Connection of the Rust SDK's client to a server.
 struct RmcpConnection {
-    running: RunningService<RoleClient, RmcpClientUser>,
+    running: RunningService<RoleClient, RmcpTestUser>,
     notification: mpsc::UnboundedReceiver<RmcpNotification>,
     revision: &'static str,
 }
@@ -178,17 +178,15 @@ impl RmcpConnection {
         Self::new(running, notification, revision)
     }
 
-    fn person(
-        revision: &'static str,
-    ) -> (RmcpClientUser, mpsc::UnboundedReceiver<RmcpNotification>) {
+    fn person(revision: &'static str) -> (RmcpTestUser, mpsc::UnboundedReceiver<RmcpNotification>) {
         let (sender, notification) = mpsc::unbounded_channel();
         let messages = Arc::default();
         let reply = Arc::new(Mutex::new(accept_content(json!({}))));
-        (RmcpClientUser { revision, messages, reply, notification: sender }, notification)
+        (RmcpTestUser { revision, messages, reply, notification: sender }, notification)
     }
 
     fn new(
-        running: RunningService<RoleClient, RmcpClientUser>,
+        running: RunningService<RoleClient, RmcpTestUser>,
         notification: mpsc::UnboundedReceiver<RmcpNotification>,
         revision: &'static str,
     ) -> Self {

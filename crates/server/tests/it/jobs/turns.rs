@@ -89,9 +89,9 @@ fn a_thousand_jobs_all_run_once() {
 }
 
 /// Server at which several callers with API keys start jobs.
-struct KeyedCallerJobs(HttpServerProcess);
+struct MultiCallerJobServer(HttpServerProcess);
 
-impl KeyedCallerJobs {
+impl MultiCallerJobServer {
     /// Starts a server that runs `programs` programs and half as many jobs at once.
     fn over(workspace: &TempWorkspace, programs: usize) -> Self {
         let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
@@ -129,7 +129,7 @@ impl KeyedCallerJobs {
 #[test]
 fn jobs_of_one_caller_leave_slots_for_others() {
     let workspace = TempWorkspace::with_commands();
-    let callers = KeyedCallerJobs::over(&workspace, 8);
+    let callers = MultiCallerJobServer::over(&workspace, 8);
     let mut ada_jobs: Vec<_> =
         (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
     wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
@@ -147,7 +147,7 @@ fn jobs_of_one_caller_leave_slots_for_others() {
 #[test]
 fn callers_take_turns_if_one_job_runs_at_a_time() {
     let workspace = TempWorkspace::with_commands();
-    let callers = KeyedCallerJobs::over(&workspace, 2);
+    let callers = MultiCallerJobServer::over(&workspace, 2);
     for (caller, name) in
         [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
     {
@@ -161,7 +161,7 @@ fn callers_take_turns_if_one_job_runs_at_a_time() {
 #[test]
 fn jobs_count_among_the_programs_of_their_caller() {
     let workspace = TempWorkspace::with_commands();
-    let callers = KeyedCallerJobs::over(&workspace, 4);
+    let callers = MultiCallerJobServer::over(&workspace, 4);
     for nth in 0..3 {
         callers.start_job("ada", &format!("a{nth}"));
     }

@@ -13,13 +13,13 @@ use crate::support::{
 };
 
 /// A program in the middle of a call, and another that it left in a session of its own.
-struct InterruptedCall {
+struct InterruptedCallProcesses {
     workspace: TempWorkspace,
     main: ProcessMarker,
     left: ProcessMarker,
 }
 
-impl InterruptedCall {
+impl InterruptedCallProcesses {
     fn new() -> Self {
         Self {
             workspace: TempWorkspace::new(),
@@ -98,7 +98,7 @@ fn kill(pid: u32) {
 
 #[test]
 fn after_the_server_is_killed_leftover_processes_and_its_keeper_end() {
-    let running = InterruptedCall::new();
+    let running = InterruptedCallProcesses::new();
     let stdio = running.stdio();
     let its_keeper = keeper(stdio.pid);
     stdio.signal(Signal::KILL);
@@ -161,7 +161,7 @@ fn a_server_that_runs_no_program_has_no_keeper() {
 
 #[test]
 fn a_killed_keeper_is_replaced_before_the_next_program() {
-    let running = InterruptedCall::new();
+    let running = InterruptedCallProcesses::new();
     let mut stdio = launch_unconfined(&running.workspace).stdio();
     stdio.ask(&call(0, "exec_run", json!({ "command": "true" })));
     let first = keeper(stdio.pid);
@@ -179,8 +179,8 @@ fn a_killed_keeper_is_replaced_before_the_next_program() {
 
 #[test]
 fn killing_a_server_does_not_end_the_programs_of_another() {
-    let killed = InterruptedCall::new();
-    let other = InterruptedCall::new();
+    let killed = InterruptedCallProcesses::new();
+    let other = InterruptedCallProcesses::new();
     let killed_server = killed.stdio();
     let other_server = other.stdio();
     let other_keeper = keeper(other_server.pid);
@@ -196,8 +196,8 @@ fn killing_a_server_does_not_end_the_programs_of_another() {
 
 /// A server that runs another server, both in the middle of a call.
 struct NestedServers {
-    outer: InterruptedCall,
-    inner: InterruptedCall,
+    outer: InterruptedCallProcesses,
+    inner: InterruptedCallProcesses,
     server: StdioServerProcess,
     /// Process id of the inner server.
     inner_pid: u32,
@@ -205,8 +205,8 @@ struct NestedServers {
 
 impl NestedServers {
     fn new() -> Self {
-        let outer = InterruptedCall::new();
-        let inner = InterruptedCall::new();
+        let outer = InterruptedCallProcesses::new();
+        let inner = InterruptedCallProcesses::new();
         outer.workspace.put("ask", format!("{}\n", call(1, "exec_run", inner.arguments())));
         let mut server = outer.stdio();
         // The inner server is not the program itself, which would end with the outer server anyway.

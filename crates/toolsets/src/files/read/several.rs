@@ -18,7 +18,7 @@ const PICTURES_BYTES_MAX: usize = 4 << 20;
 /// Result for one of the further files that a call of `files.read` names.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum FurtherFileResult {
+pub(super) enum AdditionalFileResult {
     /// Result for a file that was read.
     Read(Box<ReadFileOutput>),
     /// Result for a file that could not be read.
@@ -50,10 +50,10 @@ impl TypedToolResult for FileReadResult {
         let mut body = file_section(&self.0.path, &first);
         for other in &self.0.others {
             body += &match other {
-                FurtherFileResult::Read(read) => {
+                AdditionalFileResult::Read(read) => {
                     file_section(&read.path, &ReadFileOutput::text(read))
                 }
-                FurtherFileResult::Failed { path, error } => {
+                AdditionalFileResult::Failed { path, error } => {
                     file_section(path, &ResultText::from_body(error))
                 }
             };
@@ -63,8 +63,8 @@ impl TypedToolResult for FileReadResult {
 
     fn content(self) -> Vec<ContentBlock> {
         let others = self.0.others.into_iter().filter_map(|other| match other {
-            FurtherFileResult::Read(read) => Some(*read),
-            FurtherFileResult::Failed { .. } => None,
+            AdditionalFileResult::Read(read) => Some(*read),
+            AdditionalFileResult::Failed { .. } => None,
         });
         let first = ReadFileOutput { others: Vec::new(), ..self.0 };
         let picture = |read: ReadFileOutput| {
@@ -126,18 +126,18 @@ pub(super) fn read_files(
         match read {
             Ok(read) if read.picture_bytes() > pictures_left => {
                 let error = "the pictures are too large to show together; read it alone".to_owned();
-                others.push(FurtherFileResult::Failed { path: path.clone(), error });
+                others.push(AdditionalFileResult::Failed { path: path.clone(), error });
             }
             Ok(read) => {
                 pictures_left -= read.picture_bytes();
                 left = left.saturating_sub(read.bytes.map_or(0, |bytes| bytes.length));
                 match first {
                     None => first = Some(read),
-                    Some(_) => others.push(FurtherFileResult::Read(Box::new(read))),
+                    Some(_) => others.push(AdditionalFileResult::Read(Box::new(read))),
                 }
             }
             Err(err) => {
-                others.push(FurtherFileResult::Failed {
+                others.push(AdditionalFileResult::Failed {
                     path: path.clone(),
                     error: err.message.clone(),
                 });

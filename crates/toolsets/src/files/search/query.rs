@@ -9,7 +9,7 @@ use toolgate_contract::ToolError;
 
 use super::SearchFilesInput;
 use crate::files::cursor;
-use crate::grep::{FileGlob, MatchLineSpan, TextPattern};
+use crate::grep::{FileGlob, MultilineMatching, TextPattern};
 
 /// Input of `files.search`, parsed and validated.
 pub(super) struct FileSearchQuery {
@@ -67,7 +67,7 @@ impl FileSearchQuery {
         let name_filter = glob.map(|glob| FileGlob::parse(glob, root, "/glob")).transpose()?;
         let literal = *literal;
         let case = *case;
-        let span = MatchLineSpan::SingleLine;
+        let span = MultilineMatching::SingleLine;
         let pattern = |text| TextPattern { text, literal, word: false, case, span };
         let text = text.map(|text| pattern(text).compile()).transpose()?;
         Ok(Self { name_filter, text, after, cursor_key })

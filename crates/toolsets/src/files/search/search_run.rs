@@ -14,7 +14,7 @@ use toolgate_contract::ToolError;
 use super::query::{FileSearchQuery, LastReturnedMatch};
 use super::{EntryNameMatch, FileLineMatch, SearchFilesInput, SearchFilesOutput};
 use crate::grep::{
-    FileMatchOutcome, FileScanner, LINE_OVERHEAD_BYTES, MatchLineSpan, MatchedLine,
+    FileMatchOutcome, FileScanner, LINE_OVERHEAD_BYTES, MatchedLine, MultilineMatching,
     RemainingAnswerSpace, ReservedSearchThreads, SearchedFileLines, collect_lines,
 };
 use toolgate_world::Root;
@@ -151,7 +151,7 @@ impl FileSearchRun<'_> {
         let found: Mutex<FileBatchResults> = Mutex::default();
         let work = || {
             let mut scanner =
-                FileScanner::with_line_numbers(self.input.context, MatchLineSpan::SingleLine);
+                FileScanner::with_line_numbers(self.input.context, MultilineMatching::SingleLine);
             while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = batch.get(at) else { break };

@@ -6,9 +6,9 @@ use toolgate_contract::{MessageRole, PromptArgument, PromptArguments};
 use super::super::prompt_file::PromptFile;
 use super::super::template::FilledPromptPart;
 use super::to_arguments;
-use crate::front_matter::FileProblem;
+use crate::front_matter::FileErrorWithLine;
 
-fn parse(head: &str, body: &str) -> Result<PromptFile, FileProblem> {
+fn parse(head: &str, body: &str) -> Result<PromptFile, FileErrorWithLine> {
     PromptFile::parse("p", &format!("---\n{head}---\n{body}"))
 }
 
@@ -27,7 +27,7 @@ fn fill_text(body: &str, arguments: &[(&str, &str)]) -> String {
 }
 
 fn problem(head: &str, body: &str) -> (usize, String) {
-    let FileProblem { line, message } = parse(head, body).expect_err("the file is invalid");
+    let FileErrorWithLine { line, message } = parse(head, body).expect_err("the file is invalid");
     (line, message)
 }
 
@@ -88,7 +88,7 @@ fn a_file_without_front_matter_is_a_prompt_without_arguments() {
     assert!(file.spec.arguments.is_empty() && file.spec.title.is_none());
     let text = FilledPromptPart::Text("# One\n---\ntwo".to_owned());
     assert_eq!(file.template.fill(&PromptArguments::default()), [(MessageRole::User, text)]);
-    let FileProblem { line, message } = PromptFile::parse("p", "one\n{{a}}").unwrap_err();
+    let FileErrorWithLine { line, message } = PromptFile::parse("p", "one\n{{a}}").unwrap_err();
     assert!(line == 2 && message.contains("unknown argument `{{a}}`"), "{line}: {message}");
     assert_eq!(PromptFile::parse("p", " \n").unwrap_err().line, 1);
 }

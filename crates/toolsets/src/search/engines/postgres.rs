@@ -31,7 +31,7 @@ use super::{
     VectorLookup, VectorOrigin,
 };
 use tables::NamespaceTables;
-use upkeep::ApproximateIndexBuilder;
+use upkeep::ApproximateVectorIndexBuilder;
 use write::{PostgresIndexWriter, RejectedDocumentPolicy, WRITE_TIMEOUT};
 
 /// The time limit for preparing tables.
@@ -85,7 +85,7 @@ impl PostgresSearchServer {
             workspace: self.workspace(&identity.root),
             identity,
             model,
-            upkeep: Arc::new(ApproximateIndexBuilder::new(self.approximate_from)),
+            upkeep: Arc::new(ApproximateVectorIndexBuilder::new(self.approximate_from)),
             tables: Mutex::default(),
         }
     }
@@ -116,7 +116,7 @@ struct PostgresSearchEngine {
     workspace: String,
     identity: SearchNamespaceIdentity,
     model: Option<VectorSpace>,
-    upkeep: Arc<ApproximateIndexBuilder>,
+    upkeep: Arc<ApproximateVectorIndexBuilder>,
     /// The tables of the namespace; `None` before they are opened.
     tables: Mutex<Option<Arc<NamespaceTables>>>,
 }

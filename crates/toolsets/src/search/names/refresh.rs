@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use toolgate_chunks::{CodeSymbol, CodeSymbolPrecision, list_symbols};
+use toolgate_chunks::{CodeSymbol, SymbolDetectionMethod, list_symbols};
 use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_search::index::NamedDefinition;
 
@@ -70,9 +70,9 @@ impl FileDefinitions {
         let etag = root.etag_of_content(&content, file.meta()).to_string();
         let Ok(text) = String::from_utf8(content) else { return Ok(None) };
         let precision = if text.len() <= *left {
-            CodeSymbolPrecision::Grammar
+            SymbolDetectionMethod::Grammar
         } else {
-            CodeSymbolPrecision::LineByLine
+            SymbolDetectionMethod::LineByLine
         };
         *left = left.saturating_sub(text.len());
         Ok(Some(Self { symbols: list_symbols(path, &text, precision), etag }))

@@ -83,12 +83,12 @@ pub(crate) struct SearchHit {
     pub(crate) metadata: Map<String, Value>,
     pub(crate) vector: Option<Vec<f64>>,
     /// Further places in the same file, best first, if hits are files.
-    pub(crate) more: Vec<SearchHitPlace>,
+    pub(crate) more: Vec<SearchHitLocation>,
 }
 
 /// Further place in the file of a search hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SearchHitPlace {
+pub(crate) struct SearchHitLocation {
     pub(crate) first: u32,
     pub(crate) last: u32,
     /// Name of the definition at the place.
@@ -439,7 +439,7 @@ struct UnreadSearchHit {
     at: usize,
     score: f32,
     summary: ChunkSummary,
-    more: Vec<SearchHitPlace>,
+    more: Vec<SearchHitLocation>,
 }
 
 impl UnreadSearchHit {
@@ -447,7 +447,7 @@ impl UnreadSearchHit {
         let place = |at: &usize| {
             let summary = &candidates[*at].summary;
             let symbol = defined_symbol(summary);
-            SearchHitPlace { first: summary.first, last: summary.last, symbol }
+            SearchHitLocation { first: summary.first, last: summary.last, symbol }
         };
         Self {
             at: ranked.best.index,

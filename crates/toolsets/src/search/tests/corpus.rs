@@ -80,7 +80,7 @@ async fn hits_by_file_are_distinct_files_with_further_places_in_them() {
     for hit in &found.hits {
         assert!(hit.more.len() <= 3, "{}", hit.id);
         let is_other =
-            |it: &crate::search::SearchHitPlace| (it.first, it.last) != (hit.first, hit.last);
+            |it: &crate::search::SearchHitLocation| (it.first, it.last) != (hit.first, hit.last);
         assert!(hit.more.iter().all(is_other), "{}", hit.id);
     }
     assert!(found.hits.iter().any(|hit| !hit.more.is_empty()));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 use toolgate_chunks::{
-    ChunkKind, CodeSymbol, CodeSymbolPrecision, FileClassification, FilePurpose as FileKind,
+    ChunkKind, CodeSymbol, FileClassification, FilePurpose as FileKind, SymbolDetectionMethod,
     list_symbols,
 };
 use toolgate_contract::{ToolError, ToolErrorKind};
@@ -219,15 +219,15 @@ impl TextSearchPage<'_> {
 
     /// Decides which files are parsed to find definitions. The result depends on the files alone,
     /// not on the load of the machine.
-    fn choose_precisions(&self, ranks: &[MatchedFileSortKey]) -> Vec<CodeSymbolPrecision> {
+    fn choose_precisions(&self, ranks: &[MatchedFileSortKey]) -> Vec<SymbolDetectionMethod> {
         let mut left = PARSED_BYTES_MAX;
         let precision = |rank: &MatchedFileSortKey| {
             let bytes = self.root.open_walked(&rank.path).map_or(0, |file| file.meta().size());
             if bytes > left {
-                return CodeSymbolPrecision::LineByLine;
+                return SymbolDetectionMethod::LineByLine;
             }
             left -= bytes;
-            CodeSymbolPrecision::Grammar
+            SymbolDetectionMethod::Grammar
         };
         ranks.iter().map(precision).collect()
     }
@@ -236,7 +236,7 @@ impl TextSearchPage<'_> {
         &self,
         scanner: &mut FileScanner,
         path: &Path,
-        precision: CodeSymbolPrecision,
+        precision: SymbolDetectionMethod,
     ) -> Option<MatchedTextFile> {
         let file = self.root.open_walked(path).ok()?;
         let is_code = FileClassification::for_path(&path.to_string_lossy()).kind == FileKind::Code;

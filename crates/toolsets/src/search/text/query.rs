@@ -9,7 +9,7 @@ use toolgate_contract::ToolError;
 use super::SearchTextInput;
 use super::rank::MatchedFileSortKey;
 use crate::files::cursor;
-use crate::grep::{FileGlob, MatchLineSpan, TextPattern};
+use crate::grep::{FileGlob, MultilineMatching, TextPattern};
 use crate::search::service::{distinct_tags, resolve_tag};
 
 /// Largest number of globs in one search.
@@ -18,7 +18,7 @@ const GLOBS_MAX: usize = 64;
 /// Input of `search.text`, parsed and validated.
 pub(super) struct TextSearchQuery {
     pub(super) matcher: RegexMatcher,
-    pub(super) span: MatchLineSpan,
+    pub(super) span: MultilineMatching,
     /// The folder or file to search, relative to the root of the namespace.
     pub(super) start: PathBuf,
     /// The last file on the previous page.
@@ -55,7 +55,8 @@ impl TextSearchQuery {
             }
             None => None,
         };
-        let span = if *multiline { MatchLineSpan::MultiLine } else { MatchLineSpan::SingleLine };
+        let span =
+            if *multiline { MultilineMatching::MultiLine } else { MultilineMatching::SingleLine };
         let literal = *literal;
         let word = *word;
         let case = *case;

@@ -147,11 +147,11 @@ pub(super) fn line_role(matcher: &RegexMatcher, matched: &[u8]) -> MatchLineRole
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grep::{CaseSensitivity, MatchLineSpan, TextPattern};
+    use crate::grep::{CaseSensitivity, MultilineMatching, TextPattern};
 
     fn matcher(text: &str) -> RegexMatcher {
         let case = CaseSensitivity::Smart;
-        let span = MatchLineSpan::SingleLine;
+        let span = MultilineMatching::SingleLine;
         TextPattern { text, literal: false, word: false, case, span }.compile().unwrap()
     }
 

@@ -85,7 +85,7 @@ fn push_pattern(glob: &mut String, pattern: &str, is_name: bool) -> Option<()> {
             }
             '?' => glob.push('?'),
             '[' => {
-                let (class, after) = CharClass::parse(rest.as_str())?;
+                let (class, after) = GlobCharacterClass::parse(rest.as_str())?;
                 class.push_to(glob)?;
                 rest = after.chars();
             }
@@ -105,7 +105,7 @@ fn push_literal(glob: &mut String, c: char) {
 
 /// Set of characters in brackets in an ignore rule.
 #[derive(Debug, Default)]
-struct CharClass {
+struct GlobCharacterClass {
     negated: bool,
     /// ASCII characters of the class.
     ascii: BTreeSet<char>,
@@ -114,7 +114,7 @@ struct CharClass {
     others: String,
 }
 
-impl CharClass {
+impl GlobCharacterClass {
     /// Parses a class of characters whose `[` was already read. Returns the class and the text
     /// after it. Returns `None` if the class is malformed, because git then matches nothing.
     fn parse(text: &str) -> Option<(Self, &str)> {

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use tempfile::TempDir;
-use toolgate_contract::{ResourceSpec, SharedResult};
+use toolgate_contract::{ResourceSpec, SharedLongResult};
 
 use super::*;
 
@@ -64,8 +64,8 @@ fn files_in(folder: &Path) -> usize {
     workspaces.map(|entry| fs::read_dir(entry.path()).expect("a folder").count()).sum()
 }
 
-fn result(uri: &str, content: &[u8]) -> SharedResult {
-    SharedResult {
+fn result(uri: &str, content: &[u8]) -> SharedLongResult {
+    SharedLongResult {
         spec: ResourceSpec::new(uri, "result of a.b").with_media_type("text/plain"),
         content: content.to_vec().into(),
         is_text: true,
@@ -182,7 +182,8 @@ async fn the_oldest_results_expire_if_all_together_have_too_many_bytes() {
     let ada = Caller::with_key("ada");
     one.files.store_job_file(id(1), 1, "a", file_of(b"a file")).await.expect("it is stored");
     for (number, keep) in [(1, HOUR), (2, HOUR / 2), (3, HOUR / 3)] {
-        let long = SharedResult { keep, ..result(&format!("result://{number}"), &[b'x'; 1000]) };
+        let long =
+            SharedLongResult { keep, ..result(&format!("result://{number}"), &[b'x'; 1000]) };
         one.files.store_result(&ada, &long).await.expect("it is stored");
     }
     let lent = one.pool.acquire().await.expect("a connection");

@@ -124,16 +124,16 @@ fn undoing_keeps_changes_elsewhere_and_refuses_changes_in_the_same_lines() {
 }
 
 /// Choices of a writer of settings, taken from random bytes.
-struct RandomChoices<'a>(std::slice::Iter<'a, u8>);
+struct RandomFormattingChoices<'a>(std::slice::Iter<'a, u8>);
 
-impl RandomChoices<'_> {
+impl RandomFormattingChoices<'_> {
     fn pick<'b>(&mut self, options: &[&'b str]) -> &'b str {
         options[usize::from(*self.0.next().unwrap_or(&0)) % options.len()]
     }
 }
 
 /// Writes `value` as JSON with random space, comments and trailing commas.
-fn write_json(value: &Value, choices: &mut RandomChoices, text: &mut String) {
+fn write_json(value: &Value, choices: &mut RandomFormattingChoices, text: &mut String) {
     const GAPS: [&str; 8] = ["", "", " ", "\n  ", "\n\t", " /* c */ ", " // c {\n", "\r\n    "];
     let members: Vec<(Option<&String>, &Value)> = match value {
         Value::Object(members) => members.iter().map(|(name, it)| (Some(name), it)).collect(),
@@ -189,7 +189,7 @@ proptest! {
             settings["mcpServers"] = servers;
         }
         let mut text = if has_mark { "\u{feff}" } else { "" }.to_owned();
-        write_json(&settings, &mut RandomChoices(bytes.iter()), &mut text);
+        write_json(&settings, &mut RandomFormattingChoices(bytes.iter()), &mut text);
         edit_and_undo(JSON, &text);
     }
 

@@ -14,12 +14,12 @@ use super::tables::{NamespaceTables, VectorTable};
 const BUILD_TIMEOUT: Duration = Duration::from_secs(6 * 3600);
 
 /// A background task that builds approximate indexes over vectors.
-pub(super) struct ApproximateIndexBuilder {
+pub(super) struct ApproximateVectorIndexBuilder {
     vectors_min: u64,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for ApproximateIndexBuilder {
+impl Drop for ApproximateVectorIndexBuilder {
     fn drop(&mut self) {
         if let Some(task) = self.lock().take() {
             task.abort();
@@ -27,7 +27,7 @@ impl Drop for ApproximateIndexBuilder {
     }
 }
 
-impl ApproximateIndexBuilder {
+impl ApproximateVectorIndexBuilder {
     /// Creates the task for indexes of at least `vectors_min` vectors.
     pub(super) fn new(vectors_min: u64) -> Self {
         Self { vectors_min, task: Mutex::default() }

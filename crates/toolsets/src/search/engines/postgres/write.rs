@@ -19,7 +19,7 @@ use super::error::PostgresError;
 use super::kept_documents::store_documents;
 use super::rows::{PostgresDocumentRows, blocking};
 use super::tables::NamespaceTables;
-use super::upkeep::ApproximateIndexBuilder;
+use super::upkeep::ApproximateVectorIndexBuilder;
 
 /// The time limit of one write to the database. It allows for a large batch on a slow disk.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -41,7 +41,7 @@ pub(super) struct PostgresIndexWriter {
     pub(super) connected: PostgresConnection,
     pub(super) tables: Arc<NamespaceTables>,
     pub(super) source: NamespaceDocumentSource,
-    pub(super) upkeep: Arc<ApproximateIndexBuilder>,
+    pub(super) upkeep: Arc<ApproximateVectorIndexBuilder>,
     /// True while a transaction of this writer is open.
     in_transaction: bool,
     /// True after a step of a transaction began, until it succeeds.
@@ -69,7 +69,7 @@ impl PostgresIndexWriter {
         connected: PostgresConnection,
         tables: Arc<NamespaceTables>,
         source: NamespaceDocumentSource,
-        upkeep: Arc<ApproximateIndexBuilder>,
+        upkeep: Arc<ApproximateVectorIndexBuilder>,
     ) -> Self {
         Self {
             connections,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use toolgate_chunks::{
-    ChunkKind, CodeSymbolPrecision, FileClassification, FilePurpose, list_symbols,
+    ChunkKind, FileClassification, FilePurpose, SymbolDetectionMethod, list_symbols,
 };
 
 use crate::front_matter;
@@ -20,7 +20,7 @@ pub(super) fn document_title(path: &str, text: &str) -> Option<String> {
     let title = fields.as_ref().and_then(|it| it.get("title")?.as_str()).map(str::to_owned);
     let heading = || {
         let beginning = &text[..text.floor_char_boundary(HEADING_BYTES_MAX)];
-        let headings = list_symbols(path, beginning, CodeSymbolPrecision::LineByLine).into_iter();
+        let headings = list_symbols(path, beginning, SymbolDetectionMethod::LineByLine).into_iter();
         headings.filter(|it| it.kind == ChunkKind::Section).map(|it| it.name).next()
     };
     title.or_else(heading)
