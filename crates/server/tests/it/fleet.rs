@@ -155,7 +155,7 @@ fn a_stopped_worker_lets_its_running_job_end_and_leaves_the_next_one_to_others()
     let running = front.start_job("work-wait", json!({ "name": "running" }));
     wait_for_starts(&workspace, "running", 1);
     first.signal(Signal::TERM);
-    wait_until("the worker drains", || first.log().contains("running jobs end"));
+    wait_until("the worker drains", || first.log().contains("waits for its running jobs"));
     let next = front.start_job("work-again", json!({ "name": "next" }));
     let second = worker();
     wait_for_starts(&workspace, "next", 1);

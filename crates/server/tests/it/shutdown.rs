@@ -85,7 +85,7 @@ fn a_signal_lets_the_call_in_flight_finish_over_stdio() {
         stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
         marker.wait_until_running();
         stdio.signal(signal);
-        wait_until("the signal is logged", || stdio.log().contains("stopping"));
+        wait_until("the signal is logged", || stdio.log().contains("waits for calls in flight"));
         workspace.put("go", "");
         assert_eq!(structured(&stdio.answer(1))["stdout"], "began\nwent\n");
         assert_eq!(stdio.wait_for_exit().code(), Some(0), "{signal:?}");
@@ -134,7 +134,7 @@ fn a_second_signal_ends_the_server_at_once() {
     };
     marker.wait_until_running();
     stdio.signal(Signal::INT);
-    wait_until("the first signal is logged", || stdio.log().contains("stopping"));
+    wait_until("the first signal is logged", || stdio.log().contains("waits for calls in flight"));
     stdio.signal(Signal::INT);
     assert_eq!(stdio.wait_for_exit().code(), Some(130));
     marker.wait_until_gone();

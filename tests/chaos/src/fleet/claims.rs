@@ -163,6 +163,8 @@ async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
     for connection in connections {
         let next = next.clone();
         clients.push(tokio::spawn(async move {
+            // The task takes the whole connection, which ends when it is dropped.
+            let connection = connection;
             let statement = connection.client.prepare(BARE_INSERT_SQL).await?;
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);

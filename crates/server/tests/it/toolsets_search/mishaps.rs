@@ -97,7 +97,10 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
     });
     let TestClientTransport::Stdio(stdio) = &leader.wire else { unreachable!() };
     let note = report["note"].as_str().unwrap();
-    assert!(note.contains(&format!("process {}", stdio.pid)) && note.contains("end it"), "{note}");
+    assert!(
+        note.contains(&format!("process {}", stdio.pid)) && note.contains("end that server"),
+        "{note}"
+    );
     signal(&leader, Signal::KILL);
     wait_until("the follower takes over", || {
         paths(&search(&mut follower, json!({ "query": "okapi" }))) == ["b.rs"]
