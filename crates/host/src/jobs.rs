@@ -41,7 +41,7 @@ use toolgate_contract::{JobId, JobState, PreparedCallWork};
 
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
-    FleetCredential, FleetCredentialLock, FleetCredentials, FleetDurability, FleetReport,
+    FleetCredentialLock, FleetCredentialState, FleetCredentials, FleetDurability, FleetReport,
     FleetServer, FleetServerKind, FleetServerProfile, FleetServerStatus, FleetStatus,
     PostgresStore, PostgresStoreSettings, SettingsDigests,
 };

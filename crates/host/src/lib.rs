@@ -58,7 +58,7 @@ pub use catalog::{
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
-    ClaimableJobGroup, DeadServerJob, FleetCredential, FleetCredentialLock, FleetCredentials,
+    ClaimableJobGroup, DeadServerJob, FleetCredentialLock, FleetCredentialState, FleetCredentials,
     FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerKind,
     FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionContext,
     JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,

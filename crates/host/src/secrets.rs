@@ -69,7 +69,7 @@ pub(crate) struct CallSecrets {
 
 impl fmt::Debug for CallSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} secrets of a call", self.values.len())
+        write!(f, "CallSecrets({} values)", self.values.len())
     }
 }
 

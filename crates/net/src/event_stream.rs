@@ -112,7 +112,7 @@ impl SseParser {
         match self.rest {
             None => self.line.extend_from_slice(more),
             Some(OverlongLineSkipState::Data) => {
-                self.event.cut.get_or_insert_default().append(more)
+                self.event.cut.get_or_insert_default().append(more);
             }
             Some(OverlongLineSkipState::Ignored) => {}
         }

@@ -322,8 +322,8 @@ pub struct ToolsSection {
     /// Patterns of tools. A person must confirm each call of a matching tool. If the client cannot
     /// ask a person, toolgate refuses the call.
     pub confirm: Vec<String>,
-    /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
-    /// (programs).
+    /// Strongest effect that a tool may have to be available. From weakest to strongest: `reads`,
+    /// `adds`, `changes`, `runs` (runs programs).
     pub effects: ToolEffectLimit,
 }
 
@@ -359,12 +359,12 @@ pub struct LimitsSection {
     /// Maximum size of a message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
     /// Maximum number of concurrent calls. Calls that run programs are not counted. If callers need
-    /// a credential, each caller may have three quarters of these calls. Further calls wait, in a
-    /// separate queue for each caller.
+    /// a credential, one caller may use at most three quarters of this number at once. Further calls
+    /// wait, in a separate queue for each caller.
     pub calls: usize,
     /// Maximum number of concurrent calls that run programs. The maximum number of running jobs is
-    /// half of `programs`. If callers need a credential, each caller may have three quarters of
-    /// these calls and jobs.
+    /// half of `programs`. If callers need a credential, one caller may use at most three
+    /// quarters of these numbers at once.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,

@@ -39,7 +39,7 @@ use super::store::{
 use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateBucketGrant};
 use changes::FleetNotificationChannel;
-pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
+pub use credentials::{FleetCredentialLock, FleetCredentialState, FleetCredentials};
 use failures::FailedDatabaseWrite;
 pub(super) use files::{ContentSharingError, FleetContentStore};
 use known_runs::{ServerJobRuns, SharedJobRuns};

@@ -25,7 +25,7 @@ use super::{complain, print};
 use earlier_entry::keep_user_additions;
 use entry::{RunningServerApiKey, ServerToConnect};
 use place::{ServerEntryLocation, SettingsFormat};
-use record::{SettingsChangeRecord, SettingsUndoResult};
+use record::{SettingsBeforeEdit, SettingsChangeRecord};
 use settings_file::SettingsFile;
 
 #[derive(clap::Args)]
@@ -243,8 +243,8 @@ impl ClientSettings {
             return Ok((self.file.text.clone(), None));
         };
         let base = match undo(place, &record, current) {
-            Some(SettingsUndoResult::NoFile) => None,
-            Some(SettingsUndoResult::Text(text)) => Some(text),
+            Some(SettingsBeforeEdit::NoFile) => None,
+            Some(SettingsBeforeEdit::Text(text)) => Some(text),
             None => Some(place.without_entry(current)?),
         };
         Ok((base, Some(record)))
@@ -270,8 +270,8 @@ impl ClientSettings {
         let is_new_file = record.as_ref().is_some_and(|record| record.is_new_file);
         let folders = record.map(|record| record.folders).unwrap_or_default();
         let text = match undone {
-            Some(SettingsUndoResult::NoFile) => None,
-            Some(SettingsUndoResult::Text(text)) => Some(text),
+            Some(SettingsBeforeEdit::NoFile) => None,
+            Some(SettingsBeforeEdit::Text(text)) => Some(text),
             None if is_new_file && place.is_empty_otherwise(current)? => None,
             None => Some(
                 place
@@ -366,11 +366,11 @@ fn undo(
     place: ServerEntryLocation,
     record: &SettingsChangeRecord,
     current: &str,
-) -> Option<SettingsUndoResult> {
+) -> Option<SettingsBeforeEdit> {
     let undone = record.undo(current)?;
     let is_only_server = match &undone {
-        SettingsUndoResult::NoFile => true,
-        SettingsUndoResult::Text(text) => {
+        SettingsBeforeEdit::NoFile => true,
+        SettingsBeforeEdit::Text(text) => {
             matches!(place.is_same_otherwise(text, current), Ok(true))
         }
     };

@@ -50,8 +50,8 @@ if jobs still run at the end.")]
     Drain(FleetDrainArgs),
     /// Create the tables, or migrate them to the newest version of this toolgate
     #[command(after_help = "\
-Servers do this when they start, if their user may change tables. Servers of the previous version
-can use the new tables.")]
+Servers create and migrate the tables when they start, if their database user may change tables.
+Servers of the previous version can also use the new tables.")]
     Migrate(FleetFolderArgs),
 }
 

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use toolgate_host::{FleetCredential, FleetCredentialLock, FleetCredentials};
+use toolgate_host::{FleetCredentialLock, FleetCredentialState, FleetCredentials};
 
 use crate::config::Config;
 use crate::owned_files::{self, OwnedFileSymlinkPolicy};
@@ -47,7 +47,7 @@ impl SharedCredentials {
     /// `None` if no server has stored it, or if it cannot be read.
     pub(super) async fn read(&self, name: &str) -> Option<String> {
         match self.stored.read(name).await {
-            Ok(FleetCredential::Stored(sealed)) => {
+            Ok(FleetCredentialState::Stored(sealed)) => {
                 let opened = self.sealer.open(name, sealed);
                 if opened.is_none() {
                     tracing::warn!(
@@ -57,8 +57,8 @@ impl SharedCredentials {
                 }
                 opened
             }
-            Ok(FleetCredential::Deleted) => Some(String::new()),
-            Ok(FleetCredential::Unknown) => None,
+            Ok(FleetCredentialState::Deleted) => Some(String::new()),
+            Ok(FleetCredentialState::Unknown) => None,
             Err(err) => {
                 tracing::warn!("{err}; the sign-in `{name}` is not fetched from other servers");
                 None

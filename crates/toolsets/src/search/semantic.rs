@@ -120,7 +120,7 @@ struct AdditionalMatchLocation {
 /// Models that found the matches.
 #[derive(Debug, Serialize, JsonSchema)]
 struct SearchModelsUsed {
-    /// The model of the vectors that were used: the configured or the built-in one.
+    /// Embedding model that the search used: the configured or the built-in one.
     embedding_model: Option<String>,
     /// Milliseconds that the configured model took for the query; null if it was not used.
     embed_time_ms: Option<u64>,

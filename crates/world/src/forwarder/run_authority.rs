@@ -39,7 +39,7 @@ impl RunCertificateAuthority {
         let mut params = new_params(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name = named("toolgate authority of one run");
+        params.distinguished_name = named("toolgate certificate authority for a single run");
         let certificate = params.self_signed(&key)?.der().clone();
         Ok(Self { issuer: Issuer::new(params, key), certificate, servers: Mutex::default() })
     }

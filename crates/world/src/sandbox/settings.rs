@@ -46,13 +46,12 @@ pub struct SandboxSettings {
     pub credentials: Vec<SandboxCredential>,
     /// SSH servers that programs use with keys of your SSH agent, with one `[[sandbox.ssh]]` table
     /// for each. Programs whose `hosts` allow the host get an agent socket and the variable
-    /// `GIT_SSH_COMMAND`. These programs may use Unix sockets.
+    /// `GIT_SSH_COMMAND`. Programs with an agent socket may also use other Unix sockets.
     pub ssh: Vec<SandboxSshRemote>,
-    /// Access of `ci.restore` to the package registry that your own settings for the package
-    /// manager name. `allow` allows the registry. `confirm` asks a person first, and allows the
-    /// registry if nobody can be asked. `deny` allows only the hosts in `hosts`. `restore` applies
-    /// if programs have the profile `workspace` and no `[[sandbox.for]]` table matches
-    /// `ci.restore`.
+    /// Whether `ci.restore` may reach the package registry from your own package-manager settings.
+    /// `allow` allows the registry. `confirm` asks a person first, and allows the registry if nobody
+    /// can be asked. `deny` allows only the hosts in `hosts`. This setting applies only if programs
+    /// have the profile `workspace` and no `[[sandbox.for]]` table matches `ci.restore`.
     pub restore: RestoreRegistryAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write

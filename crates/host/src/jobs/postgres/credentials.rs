@@ -31,7 +31,7 @@ pub struct FleetCredentialLock {
 
 /// State of a credential in the database of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FleetCredential {
+pub enum FleetCredentialState {
     /// State of a credential that no server has stored or deleted.
     Unknown,
     /// State of a credential that a server has deleted.
@@ -66,7 +66,7 @@ impl FleetCredentials {
     ///
     /// # Errors
     /// The database is unavailable.
-    pub async fn read(&self, name: &str) -> Result<FleetCredential, JobStoreError> {
+    pub async fn read(&self, name: &str) -> Result<FleetCredentialState, JobStoreError> {
         self.create_tables().await?;
         let lent = self.pool.acquire().await?;
         let work = read_credential(&lent.connection.client, &self.workspace, name);
@@ -119,14 +119,14 @@ async fn read_credential(
     client: &Client,
     workspace: &str,
     name: &str,
-) -> Result<FleetCredential, PostgresError> {
+) -> Result<FleetCredentialState, PostgresError> {
     let sql = "SELECT content FROM toolgate_fleet.credentials WHERE workspace = $1 AND name = $2";
     let params = [(&workspace as _, Type::TEXT), (&name as _, Type::TEXT)];
     let Some(row) = client.query_typed_opt(sql, &params).await? else {
-        return Ok(FleetCredential::Unknown);
+        return Ok(FleetCredentialState::Unknown);
     };
     let content: Option<Vec<u8>> = row.try_get(0)?;
-    Ok(content.map_or(FleetCredential::Deleted, FleetCredential::Stored))
+    Ok(content.map_or(FleetCredentialState::Deleted, FleetCredentialState::Stored))
 }
 
 async fn write_credential(

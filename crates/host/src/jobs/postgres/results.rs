@@ -35,7 +35,7 @@ pub(super) struct SharedResultRow {
 }
 
 /// A row of a long result, with the place of its content.
-struct SharedResultLocation {
+struct LocatedSharedResult {
     place: SharedContentLocation,
     entry: String,
     is_text: bool,
@@ -137,7 +137,7 @@ async fn find_result(
     workspace: &str,
     caller: &str,
     id: SharedContentId,
-) -> Result<Option<SharedResultLocation>, PostgresError> {
+) -> Result<Option<LocatedSharedResult>, PostgresError> {
     let sql = "SELECT file.bytes, file.is_large, result.entry, result.is_text, \
                extract(epoch FROM file.until - now())::float8 \
                FROM toolgate_fleet.files AS file \
@@ -152,7 +152,7 @@ async fn find_result(
     let place =
         SharedContentLocation { id, bytes: bytes.unsigned_abs(), is_large: row.try_get(1)? };
     let (entry, is_text, left) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
-    Ok(Some(SharedResultLocation { place, entry, is_text, left }))
+    Ok(Some(LocatedSharedResult { place, entry, is_text, left }))
 }
 
 async fn list_entries(

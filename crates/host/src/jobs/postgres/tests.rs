@@ -542,7 +542,7 @@ async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
         })
     };
     let [one, two] = [open(), open()];
-    assert_eq!(one.read("a").await.expect("an answer"), FleetCredential::Unknown);
+    assert_eq!(one.read("a").await.expect("an answer"), FleetCredentialState::Unknown);
     let held = one.lock("a").await.expect("it is locked");
     let _other = two.lock("b").await.expect("another one is free");
     one.write("a", Some(b"sealed")).await.expect("it is stored");
@@ -550,13 +550,13 @@ async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
     tokio::pin!(waiting);
     let early = tokio::time::timeout(Duration::from_millis(100), &mut waiting).await;
     assert!(early.is_err(), "the first lock is held");
-    let stored = FleetCredential::Stored(b"sealed".to_vec());
+    let stored = FleetCredentialState::Stored(b"sealed".to_vec());
     assert_eq!(two.read("a").await.expect("an answer"), stored);
     drop(held);
     let held = waiting.await.expect("it is locked after the first lock was released");
     two.write("a", None).await.expect("it is deleted");
     drop(held);
-    assert_eq!(one.read("a").await.expect("an answer"), FleetCredential::Deleted);
+    assert_eq!(one.read("a").await.expect("an answer"), FleetCredentialState::Deleted);
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ pub(super) struct SettingsChangeRecord {
 
 /// Result of undoing a change of a settings file: the state before the change.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum SettingsUndoResult {
+pub(super) enum SettingsBeforeEdit {
     /// No settings file existed before the change, so undoing the change deletes the file.
     NoFile,
     /// The settings file had this text before the change, so undoing the change restores the text.
@@ -54,13 +54,13 @@ impl SettingsChangeRecord {
 
     /// Undoes the recorded change in `text`, the present text of the settings file. Returns `None`
     /// if the changed lines are no longer there.
-    pub(super) fn undo(&self, text: &str) -> Option<SettingsUndoResult> {
+    pub(super) fn undo(&self, text: &str) -> Option<SettingsBeforeEdit> {
         if self.is_new_file {
-            return (text == self.after).then_some(SettingsUndoResult::NoFile);
+            return (text == self.after).then_some(SettingsBeforeEdit::NoFile);
         }
         let at = only_position(text, &self.after)?;
         let rest = &text[at + self.after.len()..];
-        Some(SettingsUndoResult::Text(format!("{}{}{rest}", &text[..at], self.before)))
+        Some(SettingsBeforeEdit::Text(format!("{}{}{rest}", &text[..at], self.before)))
     }
 
     /// Reads the record of the change that added the server `name` to the settings `file`. Returns

@@ -18,7 +18,7 @@ use super::tap;
 pub(super) struct JavaScriptOutputParser {
     tap: tap::TapParser,
     /// The failed test whose output is being read.
-    current: Option<JavaScriptTestFailure>,
+    current: Option<JavaScriptFailureBuilder>,
     /// The file that a linter currently reports on.
     file: Option<String>,
     /// The location that node:test printed for the failed test that comes next.
@@ -42,7 +42,7 @@ pub(super) struct JavaScriptOutputParser {
 const NESTED_MAX: usize = 1000;
 
 /// Failed JavaScript test whose output is being read.
-struct JavaScriptTestFailure {
+struct JavaScriptFailureBuilder {
     failure: CiFailure,
     style: JavaScriptReportStyle,
     /// True after the last line of the failure's reason.
@@ -124,7 +124,7 @@ impl JavaScriptOutputParser {
         }
         if let Some((failure, style)) = self.start_failure(line, trimmed) {
             self.flush(found);
-            self.current = Some(JavaScriptTestFailure {
+            self.current = Some(JavaScriptFailureBuilder {
                 failure,
                 style,
                 is_complete: false,
@@ -211,7 +211,7 @@ impl JavaScriptOutputParser {
     }
 
     fn flush(&mut self, found: &mut OutputParserFindings) {
-        let Some(JavaScriptTestFailure { mut failure, style, values, .. }) = self.current.take()
+        let Some(JavaScriptFailureBuilder { mut failure, style, values, .. }) = self.current.take()
         else {
             return;
         };
@@ -241,7 +241,7 @@ impl JavaScriptOutputParser {
     }
 }
 
-impl JavaScriptTestFailure {
+impl JavaScriptFailureBuilder {
     fn add_line(&mut self, line: &str) {
         let Self { failure, style, is_complete, values } = self;
         if *style == JavaScriptReportStyle::MochaName {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cli::connect::record::{SettingsChangeRecord, SettingsUndoResult};
+use crate::cli::connect::record::{SettingsBeforeEdit, SettingsChangeRecord};
 
 const JSON: ServerEntryLocation =
     ServerEntryLocation { format: SettingsFormat::Json, table: "mcpServers", name: "toolgate" };
@@ -22,7 +22,7 @@ fn entry() -> Value {
 fn edit_and_undo(place: ServerEntryLocation, text: &str) -> String {
     let edited = place.with_entry(text, &entry()).unwrap_or_else(|err| panic!("{err:#}: {text}"));
     let record = SettingsChangeRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
-    assert_eq!(record.undo(&edited), Some(SettingsUndoResult::Text(text.to_owned())), "{edited}");
+    assert_eq!(record.undo(&edited), Some(SettingsBeforeEdit::Text(text.to_owned())), "{edited}");
     // Removing without the record may be refused, but changes nothing else.
     if let Ok(without) = place.without_entry(&edited) {
         assert!(place.is_same_otherwise(text, &without).unwrap(), "{without}");
@@ -119,7 +119,7 @@ fn undoing_keeps_changes_elsewhere_and_refuses_changes_in_the_same_lines() {
     let record = SettingsChangeRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
     let elsewhere = edited.replacen("{\n", "{\n  \"theme\": \"dark\",\n", 1);
     let expected = text.replacen("{\n", "{\n  \"theme\": \"dark\",\n", 1);
-    assert_eq!(record.undo(&elsewhere), Some(SettingsUndoResult::Text(expected)));
+    assert_eq!(record.undo(&elsewhere), Some(SettingsBeforeEdit::Text(expected)));
     assert_eq!(record.undo(&edited.replace("/src", "/other")), None);
 }
 
