@@ -1,5 +1,4 @@
-//! Serves HTTP clients: routes paths to dialects, and keeps the sessions of dialects that have
-//! sessions.
+//! Serves HTTP clients: routes paths to dialects, and keeps the sessions of clients.
 
 mod call_event_stream;
 mod eviction;
@@ -193,8 +192,7 @@ impl HttpEndpoints {
         }
     }
 
-    /// Answers an unauthenticated request without a record or a log line. Otherwise strangers could
-    /// push other records out of the log.
+    /// Answers an unauthenticated request without a record or log line, so strangers fill no log.
     fn refuse_unrecorded(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -249,7 +247,7 @@ impl HttpEndpoints {
             FrameAction::Run(batch) => {
                 let pending = batch.begin(&session, &CallEventDestination::Discard, caller);
                 let work = Box::pin(async move { pending.answer(&session).await });
-                let work = tokio::spawn(self.server.run_in_background_if_large(memory, work));
+                let work = tokio::spawn(self.server.spawn_large(memory, work));
                 OutgoingResponse::Single(batch_reply(work.await))
             }
             FrameAction::Stream(RequestedMessageStream::Job(job)) => {
@@ -320,13 +318,10 @@ impl HttpEndpoints {
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
         let presence = ClientPresenceGuard::new(on_disconnect, cancel);
-        let mut work =
-            match DetachableWork::start(session.server.run_in_background_if_large(memory, work))
-                .await
-            {
-                Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
-                Err(work) => work,
-            };
+        let mut work = match DetachableWork::start(session.server.spawn_large(memory, work)).await {
+            Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
+            Err(work) => work,
+        };
         let first = match answer_form {
             AcceptedResponseMode::Message => {
                 let reply = (&mut work).await.and_then(|answer| answer.reply);

@@ -72,7 +72,7 @@ impl ServerState {
     /// Returns the `work` of a request. If the request is large and thus has `memory`, its work keeps
     /// the memory until it is done. It then runs in the background, because its long steps would
     /// delay the other connections of this thread.
-    pub(crate) fn run_in_background_if_large<T: Send + 'static>(
+    pub(crate) fn spawn_large<T: Send + 'static>(
         &self,
         memory: Option<Arc<InputMemoryReservation>>,
         work: BoxFuture<'static, T>,
