@@ -103,7 +103,13 @@ pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
                 ),
             }
             let file = comparison.accept()?.display().to_string();
-            complain(&format!("approved, in {file}; commit this file"));
+            let left: Vec<_> =
+                comparison.unanswered.iter().map(|(name, _)| name.as_str()).collect();
+            let except = match left.is_empty() {
+                true => String::new(),
+                false => format!(", except {}", left.join(", ")),
+            };
+            complain(&format!("approved{except}, in {file}; commit this file"));
         }
     }
     Ok(match (comparison.unanswered.is_empty(), accept.is_some() || text.is_empty()) {

@@ -187,6 +187,18 @@ fn without_a_terminal_nothing_is_approved_unless_the_option_says_so() {
 }
 
 #[test]
+fn an_upstream_that_does_not_answer_is_named_as_not_approved() {
+    let workspace = with_odd("");
+    let more = "\n[upstream.gone]\ncommand = [\"false\"]\n";
+    let settings = workspace.read("toolgate.toml") + more;
+    fs::write(workspace.path("toolgate.toml"), settings).unwrap();
+    let accepted = pins(&workspace, &["accept", "--yes"]);
+    check_exit(&accepted, 2);
+    let stderr = String::from_utf8_lossy(&accepted.stderr);
+    assert!(stderr.contains("approved, except gone, in "), "{stderr}");
+}
+
+#[test]
 fn a_hidden_tool_is_not_approved_with_the_others() {
     let workspace = with_odd("tools = [\"!shout\"]");
     let summary = check_exit(&pins(&workspace, &["accept", "--yes"]), 0);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -65,7 +66,7 @@ impl SshTarget {
         let mut agent = Command::new("ssh-agent");
         let agent = agent.arg("-D").arg("-a").arg(at("agent"));
         let agent = agent.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_until("the agent listens", || at("agent").exists());
+        wait_until("the agent listens", || UnixStream::connect(at("agent")).is_ok());
         let mut add = Command::new("ssh-add");
         add.env("SSH_AUTH_SOCK", at("agent")).arg("-q").args([at("allowed"), at("other")]);
         succeed(&mut add);
