@@ -234,7 +234,7 @@ async function checkUse(browser, site) {
     await page.waitForFunction(() => document.body.textContent.includes("Audit seal"));
     const text = await page.textContent("main");
     want(text.includes("no-secrets") && text.includes("authorize"), text);
-    await page.click("a:has-text('Each rule that was considered')");
+    await page.click("a:has-text('Explain the policy decision about this call')");
     await page.waitForFunction(() => document.body.textContent.includes("denied by no-secrets"));
   });
   await checked("the first page names the most frequent error of a failing tool", async () => {

@@ -225,10 +225,7 @@ fn explanation_link(
         address.push_str(&format!("&input={}", encode(&input.to_string())));
     }
     html! {
-        a href=(address) {
-            @if is_refused(record) { "Each rule that was considered" }
-            @else { "Explain the policy decision about this call" }
-        }
+        a href=(address) { "Explain the policy decision about this call" }
     }
 }
 

@@ -31,8 +31,8 @@ pub(super) fn page(console: &WebConsole, query: &FormFields) -> Option<ConsolePa
             }
         } @else {
             p {
-                "The first rule that matches a call decides. A change of the settings applies at once. "
-                "If you must trust the file first, run this command: " code { "toolgate trust" }
+                "The first rule that matches a call decides. A change of the settings applies at once, "
+                "unless the file needs your trust. Then run: " code { "toolgate trust" }
             }
             ol {
                 @for rule in rules.iter().take(RULES_MAX) {
@@ -42,8 +42,8 @@ pub(super) fn page(console: &WebConsole, query: &FormFields) -> Option<ConsolePa
             @if rules.len() > RULES_MAX { p { "And " (rules.len() - RULES_MAX) " other rules." } }
         }
         p .hint {
-            "To allow a call, add a rule to the settings file, before the rule that refused the call: "
-            code { "[[policy.rules]]" }
+            "To allow a call, add a table " code { "[[policy.rules]]" }
+            " to the settings file, before the rule that refused the call."
         }
     };
     Some(ConsolePage { title: "Policy".to_owned(), section: "/console/policy", live: "", content })

@@ -194,7 +194,7 @@ pub(super) async fn single(
         (restart_form(session, name))
         h2 { "Changes since the approval" }
         @match &review {
-            Err(why) => (notice(&format!("{why:#}"))),
+            Err(why) => (notice(&format!("The tools cannot be compared: {why:#}"))),
             Ok(text) if text.is_empty() => p { "The tools are unchanged since the approval." },
             Ok(text) => {
                 pre tabindex="0" { (text) }
