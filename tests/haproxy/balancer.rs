@@ -16,6 +16,7 @@ const SHIPPED: &str = include_str!("../../dist/fleet/haproxy.cfg");
 const SHIPPED_HOST: &str = "127.0.0.1:8000";
 /// Longest time that HAProxy may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A running HAProxy. Dropping it kills it.

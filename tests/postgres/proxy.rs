@@ -16,17 +16,17 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The treatment of the traffic by a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DatabaseProxyMode {
-    /// Everything is passed on.
+    /// Mode that passes on all traffic.
     Open,
-    /// Nothing is passed on, and connections stay open. PostgreSQL receives the statements later,
-    /// when the mode changes.
+    /// Mode that passes on nothing and keeps connections open. PostgreSQL receives the statements
+    /// later, when the mode changes.
     Stalled,
-    /// All connections end, and new ones end at once.
+    /// Mode that ends all connections, and each new connection at once.
     Dropped,
-    /// Statements are passed on, and answers are lost. A connection with a lost answer ends when
-    /// the mode changes.
+    /// Mode that passes on statements and drops answers. A connection with a dropped answer ends
+    /// when the mode changes.
     Unanswered,
-    /// Each piece of the traffic is passed on after this time.
+    /// Mode that passes on each piece of the traffic after this time.
     Delayed(Duration),
 }
 

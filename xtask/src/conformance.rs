@@ -59,7 +59,7 @@ struct ConformanceOptions {
     edge: Option<String>,
 }
 
-/// Numbers of passed and failed checks of the conformance suite.
+/// Numbers of passed, failed and skipped checks of the conformance suite.
 #[derive(Default)]
 struct ScenarioCheckCounts {
     passed: usize,

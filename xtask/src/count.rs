@@ -13,6 +13,7 @@ use crate::shell::{build, checkout, output};
 const RISE_PERCENT_MAX: u64 = 5;
 /// Path of the recorded counts in the checkout.
 const RECORDED: &str = "bench/gate/instructions.json";
+/// Path of the counted program in the checkout.
 const PROGRAM: &str = "target/debug/bench-gate";
 
 /// Number of instructions of a request, by case.

@@ -273,9 +273,9 @@ fn end(group: Pid) {
     }
 }
 
-/// Returns whether a program printed the line that a page shows. Whatever differs between two runs
-/// may be different: words with a digit, such as sizes, times and ids; paths that begin with
-/// `/home/ada`; and anything in the place of `…`.
+/// Returns true if the line `printed` by a program matches the line `shown` on a page. Words that
+/// differ between two runs match each other: words with a digit, such as sizes, times and ids, and
+/// paths that begin with `/home/ada`. The character `…` on the page matches any text.
 fn matches(shown: &str, printed: &str) -> bool {
     let mut parts = fixed_parts(shown).into_iter();
     let first = parts.next().unwrap_or_default();

@@ -38,32 +38,38 @@ pub const TARGETS: &[(&str, DialectFuzzTarget)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Fuzzes the reading of MCP frames.
+/// Fuzzes the parsing of MCP messages and the encoding of replies: whatever the bytes are, each
+/// reply must be one line of valid JSON with valid HTTP headers.
 fn frames_mcp(bytes: &[u8]) {
     check_frames("mcp", bytes);
 }
 
-/// Fuzzes the reading of Zyra frames.
+/// Fuzzes the parsing of Zyra messages and the encoding of replies: whatever the bytes are, each
+/// reply must be one line of valid JSON with valid HTTP headers.
 fn frames_zyra(bytes: &[u8]) {
     check_frames("zyra", bytes);
 }
 
-/// Fuzzes the reading of Mira frames.
+/// Fuzzes the parsing of Mira messages and the encoding of replies: whatever the bytes are, each
+/// reply must be one line of valid JSON with valid HTTP headers.
 fn frames_mira(bytes: &[u8]) {
     check_frames("mira", bytes);
 }
 
-/// Fuzzes the reading of Synesthetic frames.
+/// Fuzzes the parsing of Synesthetic messages and the encoding of replies: whatever the bytes are,
+/// each reply must be one line of valid JSON with valid HTTP headers.
 fn frames_synesthetic(bytes: &[u8]) {
     check_frames("synesthetic", bytes);
 }
 
-/// Fuzzes the reading of workstation frames.
+/// Fuzzes the parsing of ancplua messages and the encoding of replies: whatever the bytes are, each
+/// reply must be one line of valid JSON with valid HTTP headers.
 fn frames_workstation(bytes: &[u8]) {
     check_frames("workstation", bytes);
 }
 
-/// Fuzzes the reading of envelope frames.
+/// Fuzzes the parsing of RAGX messages and the encoding of replies: whatever the bytes are, each
+/// reply must be one line of valid JSON with valid HTTP headers.
 fn frames_envelope(bytes: &[u8]) {
     check_frames("envelope", bytes);
 }
@@ -75,7 +81,8 @@ fn cursors(bytes: &[u8]) {
     mira::check_cursor(text);
 }
 
-/// Reads all frames in `bytes` and answers each request.
+/// Parses all frames in `bytes`, encodes sample replies to each request, and checks that each reply
+/// is valid.
 fn check_frames(name: &str, bytes: &[u8]) {
     let dialects = crate::all_dialects(&server_info());
     let dialect = dialects.iter().find(|dialect| dialect.name() == name).expect("a dialect");

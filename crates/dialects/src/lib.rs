@@ -52,7 +52,8 @@ pub trait Dialect: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Returns the HTTP paths of the dialect. A path that ends in `/` includes everything below it.
     fn paths(&self) -> &'static [&'static str];
-    /// Returns true if a request belongs to this dialect although its path belongs to another.
+    /// Returns true if this dialect must answer the request, although the path of the request
+    /// belongs to another dialect.
     fn claims(&self, _head: &FrameMetadata) -> bool {
         false
     }

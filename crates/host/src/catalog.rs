@@ -78,7 +78,7 @@ pub enum CatalogError {
         owners.join("`, `")
     )]
     Ambiguous {
-        /// The other owners that use the name.
+        /// The other owners that offer a tool with this name.
         owners: Vec<String>,
     },
     /// Error because a tool's schema is invalid or refers to the network.

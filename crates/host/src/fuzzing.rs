@@ -29,17 +29,18 @@ fn audit_log(bytes: &[u8]) {
     audit::fuzz_log(bytes);
 }
 
-/// Evaluates the `when` expression of a rule over an input.
+/// Fuzzes the `when` expressions of rules: the server's evaluation must give the same result as
+/// plain CEL, each time.
 fn policy_when(bytes: &[u8]) {
     policy::fuzz_when(bytes);
 }
 
-/// Normalizes paths in the way that rules see them.
+/// Fuzzes the paths that rules compare: the results must equal those of a simple model.
 fn policy_paths(bytes: &[u8]) {
     policy::fuzz_paths(bytes);
 }
 
-/// Matches patterns of tools and names.
+/// Fuzzes the patterns of tools and callers: the results must equal those of a simple matcher.
 fn policy_patterns(bytes: &[u8]) {
     policy::fuzz_patterns(bytes);
 }

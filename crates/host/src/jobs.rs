@@ -149,8 +149,8 @@ pub(crate) struct JobServiceState {
     registered: Notify,
     queue: Mutex<JobQueue>,
     running: TaskTracker,
-    /// Lock that is taken while jobs of other servers become jobs of this one, so that each is
-    /// registered once.
+    /// Lock that is held while this server takes over jobs of other servers, so that it registers
+    /// each job once.
     taking_over: AsyncMutex<()>,
     /// Channel that is notified when a job does not run at this server any more.
     place_freed: watch::Sender<()>,
@@ -202,8 +202,8 @@ impl JobService {
         }))
     }
 
-    /// Takes over orphaned jobs, removes expired ones and their files, fulfils requests of other
-    /// servers about jobs of this one, stops jobs that another server may take over, and claims
+    /// Takes over orphaned jobs, removes expired jobs and their files, fulfils requests of other
+    /// servers about this server's jobs, stops jobs that another server may take over, and claims
     /// jobs that wait at other servers, until [`JobService::stop`].
     pub async fn maintain(&self) {
         let jobs = &self.0;

@@ -419,7 +419,7 @@ impl CallSlotPool {
     }
 }
 
-/// A place among the calls that wait for a pool's slots. Dropping it frees the place.
+/// A position in the queue of calls that wait for a slot of a pool. Dropping it frees the position.
 struct CallQueuePlace<'a>(&'a AtomicUsize);
 
 impl<'a> CallQueuePlace<'a> {

@@ -24,7 +24,7 @@ const CONFIRMATION_MEMORY: Duration = STATE_LIFETIME.saturating_mul(2);
 
 /// A request with its caller and its connection to the client.
 pub struct IncomingRequest {
-    /// The request itself.
+    /// The request to the host, as the dialect parsed it.
     pub request: HostRequest,
     /// The caller who made the request.
     pub caller: Caller,

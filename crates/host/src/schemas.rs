@@ -120,7 +120,7 @@ pub struct SchemaFingerprint([u8; 32]);
 pub struct SchemaError {
     /// Path of the file from which the schema comes, if any.
     pub path: Option<String>,
-    /// Description of the problem.
+    /// Description of the problem with the schema.
     pub why: String,
 }
 

@@ -244,7 +244,7 @@ impl SecretSet {
     }
 }
 
-/// Secrets found so far in the input of a call.
+/// Secrets that a search in the input of a call has found.
 struct NamedSecretCollector<'v> {
     names: &'v SecretNames,
     values: HashSet<&'v str>,

@@ -24,22 +24,22 @@ fn settings(bytes: &[u8]) {
     config::fuzz_settings(bytes);
 }
 
-/// Parses a key file.
+/// Fuzzes key files: a parsed key file that is written and read again must stay the same.
 fn key_file(bytes: &[u8]) {
     config::key_file::fuzz_key_file(bytes);
 }
 
-/// Checks that an unsigned token is never accepted.
+/// Fuzzes tokens: an unsigned or modified token must never be accepted.
 fn tokens(bytes: &[u8]) {
     identity::fuzzing::tokens(bytes);
 }
 
-/// Parses key sets.
+/// Fuzzes the key sets (JWKS) of issuers: no parsed key may accept an arbitrary signature.
 fn key_sets(bytes: &[u8]) {
     identity::fuzzing::key_sets(bytes);
 }
 
-/// Checks that a parsed event id formats to the same text.
+/// Fuzzes event ids: a parsed event id must format to the same text.
 fn event_ids(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Some((stream, event)) = streams::parse_event_id(text) {

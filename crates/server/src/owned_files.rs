@@ -20,9 +20,9 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Handling of symbolic links when a file is read that its owner must own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnedFileSymlinkPolicy {
-    /// Follow symbolic links, as for secrets that are mounted into a container.
+    /// Policy that follows symbolic links, as for secrets that are mounted into a container.
     Followed,
-    /// Refuse symbolic links.
+    /// Policy that refuses symbolic links.
     Refused,
 }
 

@@ -46,9 +46,9 @@ pub(crate) async fn ask_confirmation(
 /// A person's answer to a question that is asked only if possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsentOutcome {
-    /// A person gave consent.
+    /// Outcome of a confirmation that a person gave.
     Given,
-    /// A person refused to consent.
+    /// Outcome of a confirmation that a person refused.
     Refused,
     /// Absence of an answer, because nobody could be asked for consent.
     NobodyAsked,

@@ -22,23 +22,26 @@ pub const TARGETS: &[(&str, ToolsetFuzzTarget)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Fuzzes edits of a file and their diff.
+/// Fuzzes edits of a file: the edited text must equal the result of a simple model, and the diff
+/// applied to the old text must give the edited text.
 fn edits(bytes: &[u8]) {
     files::fuzz_edits(bytes);
 }
 
-/// Fuzzes JSON patches between two documents.
+/// Fuzzes JSON patches: the patch between two documents must turn the first document into the
+/// second, in any order of its operations.
 fn json_patch(bytes: &[u8]) {
     assets::fuzz_patch(bytes);
 }
 
-/// Fuzzes file URIs.
+/// Fuzzes file URIs: no URI may lead out of the folder, and each path must convert to a URI and
+/// back to the same path.
 fn uris(bytes: &[u8]) {
     files::fuzz_uris(bytes);
 }
 
-/// Fuzzes listing cursors: reading a written cursor gives the original value, for the same
-/// question.
+/// Fuzzes the cursors of file listings: decoding an encoded cursor for the same question must give
+/// the original value.
 fn file_cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (question, given) = text.split_once('\u{1f}').unwrap_or(("", text));
@@ -50,12 +53,14 @@ fn file_cursors(bytes: &[u8]) {
     assert_eq!(read.ok().as_deref(), Some(given.as_bytes()));
 }
 
-/// Fuzzes command packs, and calls of the commands they declare.
+/// Fuzzes command packs and calls of the commands that they declare: an error must name a line of
+/// the file, and normalizing an input twice must give the same result as once.
 fn packs(bytes: &[u8]) {
     commands::fuzz_packs(bytes);
 }
 
-/// Fuzzes the front matter of Markdown files.
+/// Fuzzes the front matter of Markdown files: the body must stay complete, and line numbers must be
+/// those of the file.
 fn front_matter(bytes: &[u8]) {
     front_matter::check_fuzz_input(bytes);
 }

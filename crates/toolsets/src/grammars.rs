@@ -33,9 +33,10 @@ const IDLE_MAX: Duration = Duration::from_secs(45);
 /// The longest wait until a worker has parsed one text. Processor time has its own, shorter limit.
 /// This limit is for a worker that hangs without using the processor.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The minimum and the maximum number of workers that parse code. There are at least two, so that
-/// one slow text does not block all others.
+/// The minimum number of workers that parse code, so that one slow text does not block all other
+/// texts.
 const WORKERS_MIN: usize = 2;
+/// The maximum number of workers that parse code.
 const WORKERS_MAX: usize = 4;
 /// The maximum number of workers that are asked to parse one text: one more than can be idle,
 /// because all idle workers may have been killed.

@@ -105,7 +105,7 @@ fn pins(bytes: &[u8]) {
     }
 }
 
-/// Reads a `WWW-Authenticate` header.
+/// Fuzzes the parsing of `WWW-Authenticate` headers: no parsed scope may contain white space.
 fn challenges(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let challenge = BearerChallenge::parse(text);

@@ -34,6 +34,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 /// Shortest lifetime of a listing if the upstream sends no notifications of changes. A shorter
 /// `ttlMs` of the upstream has no effect.
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
+/// Longest lifetime of a listing if the upstream sends no notifications of changes.
 const LIFETIME_MAX: Duration = Duration::from_secs(3600);
 
 /// The items that an upstream lists: its tools, resources, prompts and skills.

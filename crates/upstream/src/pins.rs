@@ -28,6 +28,7 @@ pub use toolgate_contract::printable::escape_hidden as one_line;
 
 /// Version of the format of `toolgate.lock`.
 const VERSION: i64 = 1;
+/// Comment at the start of `toolgate.lock`.
 const FILE_HEADER: &str = "# Written by toolgate: the approved definitions of its upstreams. \
                     To change one, approve it again; edits by hand are refused.";
 /// Advice in the error about a lock file that cannot be trusted.

@@ -18,8 +18,10 @@ use crate::message::UpstreamRpcError;
 use crate::transport::{MessageReceiver, RequestAnswer};
 use crate::world::UpstreamRefusedHost;
 
-/// Method of an upstream's request that asks the caller for input.
+/// Method of an upstream's request that asks the caller for input (elicitation).
 const ELICITATION_CREATE: &str = "elicitation/create";
+/// Method of an upstream's notification that the user has finished on the web page of an
+/// elicitation.
 pub(crate) const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
 
 /// Receiver of an upstream's notifications and requests during one call.

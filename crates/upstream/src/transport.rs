@@ -25,7 +25,7 @@ pub(crate) struct OutgoingMessage {
     pub(crate) target: Option<String>,
     /// Arguments of the tool that are repeated in HTTP headers.
     pub(crate) header_params: Vec<(String, String)>,
-    /// Encoded JSON-RPC message.
+    /// The JSON-RPC message as bytes.
     pub(crate) body: Bytes,
 }
 
@@ -124,7 +124,8 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn closed(&self) -> &CancellationToken;
     /// Returns the reason why the connection is closed, if it is known.
     fn closed_reason(&self) -> String;
-    /// Returns the hosts that were refused to the upstream's program so far. None by default.
+    /// Returns the hosts that were refused to the upstream's program since it started. None by
+    /// default.
     fn refused_hosts(&self) -> Vec<UpstreamRefusedHost> {
         Vec::new()
     }

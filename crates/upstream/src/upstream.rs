@@ -120,7 +120,7 @@ pub struct Upstream {
     /// Reachability of the upstream, as it is shown to people.
     health: UpstreamHealthLog,
     /// Last listing of the upstream. Until `has_listed` is true, it contains only the tools of the
-    /// upstream that this one replaces, if any.
+    /// upstream that was replaced, if any.
     listing: RwLock<Arc<UpstreamListing>>,
     /// Index of the skills that the upstream lists.
     skills: RwLock<Arc<SkillIndex>>,
@@ -161,8 +161,8 @@ pub struct Upstream {
     /// True once the upstream is closed, because the server shuts down or no longer has the
     /// upstream.
     closed: AtomicBool,
-    /// True once another upstream is served in place of this one. The instances of single callers
-    /// share the flag.
+    /// True once another upstream replaces this upstream, for example after a change of the
+    /// settings. The instances of single callers share the flag.
     retired: Arc<AtomicBool>,
     /// Number of times that the upstream's tools may have changed.
     tools_version: AtomicU64,

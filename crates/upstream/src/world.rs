@@ -88,9 +88,9 @@ pub type RefusedHostsFn = Arc<dyn Fn() -> Vec<UpstreamRefusedHost> + Send + Sync
 /// A host that was refused to the program of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamRefusedHost {
-    /// Host and port.
+    /// The refused host, with its port.
     pub host: String,
-    /// Number of tries.
+    /// Number of times that the program tried to reach the host.
     pub tries: u64,
     /// The reason for the refusal, and the change of the settings that would allow the host.
     pub reason: String,

@@ -13,17 +13,20 @@ pub const TARGETS: &[(&str, WorldFuzzTarget)] =
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Fuzzes the spellings of protected names.
+/// Fuzzes the check for protected names: it must find a protected name in every spelling (case,
+/// invisible characters, endings), and must find none in other plain paths.
 fn protected(bytes: &[u8]) {
     root::fuzz_protected(bytes);
 }
 
-/// Fuzzes paths in a caller's notation.
+/// Fuzzes the conversion of a caller's path to a path relative to the workspace: the result must be
+/// the end of the given path, without a leading slash, a NUL or a name that is too long.
 fn paths(bytes: &[u8]) {
     root::fuzz_paths(bytes);
 }
 
-/// Fuzzes the plans that the sandbox helper receives.
+/// Fuzzes the parsing of the server's messages to the sandbox helper: a parsed message that is
+/// serialized and parsed again must stay the same.
 fn plans(bytes: &[u8]) {
     sandbox::fuzz_plans(bytes);
 }

@@ -10,7 +10,7 @@ use super::oracle::summary;
 use super::server::sh;
 use super::variants::ABSENT_TOOLS;
 
-/// Returns whether a case is about a tool that must not exist.
+/// Returns true if the case checks that a tool does not exist.
 pub(super) fn is_absent_tool_case(id: &str) -> bool {
     matches!(id, "R10" | "C03" | "G08" | "G12" | "G16" | "G17" | "X51" | "H24")
 }

@@ -163,7 +163,7 @@ impl AttackClient {
         Ok(())
     }
 
-    /// Returns whether the dialect can express this call.
+    /// Returns true if the dialect can express a call of `tool` with `input`.
     pub(super) fn can_send(&self, tool: &str, input: &Value) -> bool {
         self.codec.to_wire(tool, input).is_some()
     }
@@ -316,7 +316,7 @@ impl AttackClient {
         }
     }
 
-    /// Returns whether messages travel on a stream, not in HTTP requests.
+    /// Returns true if messages travel on a stream, and false if they travel in HTTP requests.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.connection, AttackConnection::Stream { .. })
     }

@@ -10,9 +10,10 @@ use super::client::AttackClient;
 use super::oracle::summary;
 use super::server::sh;
 
-/// The number of jobs that a caller starts at once, and the bytes of input of each. Together they
-/// exceed the running jobs and the inputs that may wait.
+/// The number of jobs that a caller starts at once: more than may run, and with more input than may
+/// wait.
 const LARGE_JOBS: usize = 20;
+/// The size in bytes of the input of each of the [`LARGE_JOBS`] jobs.
 const LARGE_JOB_BYTES: usize = 12 << 20;
 /// A file name whose second line looks like another entry.
 const FORGING_NAME: &str = "plain.txt\nforged.txt";

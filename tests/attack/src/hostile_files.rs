@@ -34,15 +34,18 @@ for line in sys.stdin:
     print(json.dumps(answer), flush=True)
 "#;
 
-/// A pattern whose match looks at the whole text again at each of its places.
+/// A regular expression that takes long to match, because it examines the whole text again at each
+/// position of the text.
 pub(super) const SLOW_PATTERN: &str = "(?<=(x|yx)*)z";
 
-/// The lengths of words in Ruby code on which the scanner of the grammar aborts, and with which it
-/// writes beyond its buffer.
+/// The lengths of heredoc identifiers in Ruby code on which the scanner of the grammar aborts.
 pub(super) const TOO_LONG_WORD: &[usize] = &[300];
+/// The lengths of heredoc identifiers in Ruby code with which the scanner of the grammar writes
+/// beyond its buffer.
 pub(super) const FULL_BUFFER: &[usize] = &[255, 255, 255, 242];
 
-/// Returns Ruby code that defines `name`, with words of these lengths after `<<`.
+/// Returns Ruby code that defines the method `name` and then opens one heredoc for each of
+/// `lengths`. The identifier of each heredoc (the word after `<<`) has that many letters.
 pub(super) fn heredoc_text(name: &str, lengths: &[usize]) -> String {
     let words = lengths.iter().map(|length| format!("<<{}", "W".repeat(*length)));
     let words: Vec<String> = words.collect();

@@ -47,7 +47,7 @@ impl OfferedToolNames {
         Ok(Self(offered))
     }
 
-    /// Returns whether a dialect can express the call of `variant` and offers its tool.
+    /// Returns true if a dialect can express the call of `variant` and offers its tool.
     pub(super) fn has(&self, dialect: AttackDialect, variant: &AttackCallVariant) -> bool {
         let mut routes = ROUTES.into_iter();
         let codec = routes.find(|route| route.dialect == dialect).map(|route| route.codec());

@@ -110,7 +110,7 @@ fn outcome_on_wire(response: &AttackResponse) -> &str {
     }
 }
 
-/// Returns whether the response reports a timeout, in its data or in words.
+/// Returns true if the response reports a timeout, in a field or in words.
 fn has_timed_out(response: &AttackResponse) -> bool {
     has_flag(response, "timed_out")
         // Zyra has no word for a timeout, and this code for nothing else.
@@ -119,7 +119,7 @@ fn has_timed_out(response: &AttackResponse) -> bool {
         || contains(response, "timed out")
 }
 
-/// Returns whether the response reports that the result was shortened, in its data or in words.
+/// Returns true if the response reports that the result was shortened, in a field or in words.
 fn is_truncated(response: &AttackResponse) -> bool {
     let words = ["go on with", "continue with", " more", "cut", "left out", "…", "\\u2026"];
     has_flag(response, "truncated") || words.iter().any(|word| contains(response, word))
@@ -161,7 +161,8 @@ fn check_finding(attempt: &AttackAttempt, name: &str) -> Option<String> {
     }
 }
 
-/// Returns whether an assertion is about the files or the server, not about one result.
+/// Returns true for an assertion about the files or the server. Returns false for an assertion
+/// about the result of one call.
 fn is_about_state(assertion: &AttackCaseAssertion) -> bool {
     matches!(
         assertion,

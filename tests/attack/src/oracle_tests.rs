@@ -46,12 +46,12 @@ fn result(is_error: bool, code: &str, data: Value, outcome: &str) -> AttackCallR
     AttackCallResult { response, recorded_outcome, is_judged: true, ..AttackCallResult::default() }
 }
 
-/// Returns whether the assertion holds for a result.
+/// Returns true if the assertion holds for a result.
 fn holds(assertion: &str, result: AttackCallResult) -> bool {
     holds_after(assertion, result, |_| ())
 }
 
-/// Returns whether the assertion holds for a result after `change`.
+/// Returns true if the assertion holds for a result after `change` was made to the attempt.
 fn holds_after(
     assertion: &str,
     result: AttackCallResult,

@@ -70,7 +70,8 @@ pub(super) fn attempts(
     attempts
 }
 
-/// Returns whether a case takes long, so that it should start before others.
+/// Returns true if the attempts of a case take long, so that they should start before those of
+/// other cases.
 pub(super) fn is_slow(case: &AttackCase) -> bool {
     matches!(
         case.id.as_str(),
@@ -90,7 +91,7 @@ pub(super) fn is_slow(case: &AttackCase) -> bool {
     )
 }
 
-/// Returns whether a case that calls no tool applies to this route.
+/// Returns true if the run attempts `case`, a case that calls no tool, on `route`.
 fn applies_to(case: &AttackCase, route: DialectOverTransport) -> bool {
     let DialectOverTransport { dialect, transport } = route;
     let is_mcp = matches!(dialect, AttackDialect::Mcp2026 | AttackDialect::Mcp2025);
@@ -122,7 +123,9 @@ fn applies_to(case: &AttackCase, route: DialectOverTransport) -> bool {
     }
 }
 
-/// Returns whether other routes cover a call of a tool, or this one cannot judge it.
+/// Returns true if the run skips this variant of `case` on `route`: the dialect does not affect the
+/// result and other routes test it, or the answers on this route cannot show whether the attack
+/// succeeded.
 fn is_covered_elsewhere(
     case: &AttackCase,
     variant: &AttackCallVariant,

@@ -40,13 +40,14 @@ impl SleepingTestProgram {
         Ok(())
     }
 
-    /// Returns whether the program ends within `timeout`. It may have left the server.
+    /// Returns true if the test program ends within `timeout`. Finds the program even if it is no
+    /// longer a descendant of the server.
     fn ends_within(&self, timeout: Duration) -> bool {
         wait_until(timeout, || !has_descendant(std::process::id(), &self.argument))
     }
 }
 
-/// Returns whether a descendant of `pid` has `word` in its command line.
+/// Returns true if a descendant of the process `pid` has `word` in its command line.
 pub(super) fn has_descendant(pid: u32, word: &str) -> bool {
     descendants(pid).iter().any(|(_, line)| line.contains(word))
 }
@@ -198,7 +199,7 @@ fn call_new_server(
     Ok(response)
 }
 
-/// Returns whether a text reports that a layer of the sandbox is missing.
+/// Returns true if `text` reports that a layer of the sandbox is missing.
 fn reports_missing_sandbox(text: &str) -> bool {
     let Some(at) = text.find("sandbox") else { return false };
     ["missing", "lacks", "none", "degraded", "unconfined", "not held", "off", "without"]

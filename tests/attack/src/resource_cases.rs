@@ -20,10 +20,11 @@ use super::http::{AttackWebSocket, client_frame};
 use super::oracle::summary;
 use super::server::AttackedServer;
 
-/// The longest time that a call of another caller may take meanwhile.
+/// The longest time that a call of another caller may take while the attack runs.
 const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
-/// Size in bytes of each unfinished message, and the number of such messages.
+/// Size in bytes of each unfinished message.
 const UNFINISHED_BYTES: usize = 24 << 20;
+/// The number of unfinished messages that are sent.
 const UNFINISHED_MESSAGES: usize = 48;
 /// The number of messages with many values that are sent at once.
 const MANY_VALUES_MESSAGES: usize = 24;

@@ -49,10 +49,10 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of failures that a run prints.
 const FAILURES_MAX: usize = 20;
 
-/// The options of a run.
+/// The options of a run of resource attacks.
 #[derive(Debug)]
 pub(super) struct ResourceRun {
-    /// The server under attack.
+    /// Path of the toolgate executable that is attacked.
     pub(super) toolgate: PathBuf,
     pub(super) duration: Duration,
     /// The seed of the random order. By default, it is random, too.

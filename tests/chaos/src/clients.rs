@@ -24,6 +24,7 @@ const LONG_JOBS_MAX: usize = 6;
 const CANCEL_PERCENT: u64 = 4;
 /// The longest pause of a client between two jobs.
 const PAUSE_MS_MAX: u64 = 60;
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Job that a client submitted, with the answer of the server.

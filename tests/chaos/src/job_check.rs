@@ -15,9 +15,12 @@ use super::job_program::{ChaosJobKind, ChaosJobPlan};
 use super::requests::{call_tool, get};
 use super::server::ChaosRunFolder;
 
-/// The time that all jobs may take to end after the last kill, to which each job adds some.
+/// The time that all jobs may take to end after the last kill. Each job adds
+/// [`SETTLE_TIMEOUT_PER_JOB`].
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time that each job adds to [`SETTLE_TIMEOUT`].
 const SETTLE_TIMEOUT_PER_JOB: Duration = Duration::from_millis(50);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The number of threads that wait for jobs.
 const WAITERS: usize = 8;

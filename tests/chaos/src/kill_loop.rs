@@ -16,22 +16,23 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const FINISHING_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time that the last server may take to accept the least number of jobs.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Moment at which a server is killed.
 #[derive(Debug, Clone, Copy)]
 enum ServerKillMoment {
-    /// The server does not listen yet.
+    /// Moment at which the server does not listen yet.
     Starting,
-    /// The server recovers the jobs of the last server.
+    /// Moment at which the server takes over the jobs of the killed server before it.
     Recovering,
-    /// The server accepts jobs.
+    /// Moment at which the server accepts jobs.
     Accepting,
-    /// Jobs run.
+    /// Moment at which jobs run.
     Running,
-    /// Some programs have just ended.
+    /// Moment at which some programs have just ended.
     Finishing,
-    /// The server shuts down.
+    /// Moment at which the server shuts down.
     ShuttingDown,
     /// Absence of a kill: the server shuts down.
     Never,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The time that processes may take to end after the last server.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A process with the marker of a run.

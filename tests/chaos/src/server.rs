@@ -22,6 +22,7 @@ pub(super) const TICK_TOOL: &str = "chaos_tick";
 pub(super) const MARKER_VARIABLE: &str = "CHAOS_MARKER";
 /// The time for which a server that stops lets calls and jobs go on, in milliseconds.
 pub(super) const DRAIN_MS: u64 = 500;
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The time that a server may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

@@ -18,9 +18,11 @@ const PRINTED_ATTRIBUTES: &str = "error schemars arg command clap value";
 /// Macros and methods whose literals only appear in a panic, or not at all.
 const UNPRINTED_CALLS: &str = "assert assert_eq assert_ne debug_assert debug_assert_eq panic \
     unreachable todo include_str include_bytes env cfg matches expect expect_err span";
-/// First words of statements of SQL, and words that one of them contains later.
+/// First words of SQL statements. A text that begins with one of them and contains one of
+/// [`SQL_PARTS`] is SQL.
 const SQL_STARTS: &str = "(select alter and begin; coalesce((select copy create delete drop insert \
     join release rollback select set update where with";
+/// Words that SQL statements contain after their first word.
 const SQL_PARTS: &str = "exists extension from into local not savepoint schema set table to where";
 /// Parts of texts that only programs read: HTTP requests and headers, SQL and labels of hashes.
 const PROGRAM_TEXT_PARTS: [&str; 9] = [

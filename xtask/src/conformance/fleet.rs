@@ -19,7 +19,7 @@ use super::through::{GatewaySettings, toolgate};
 use crate::shell::checkout;
 use balancer::LoadBalancer;
 
-/// The number of toolgates.
+/// The number of toolgate servers in the tested fleet.
 const REPLICAS: usize = 3;
 /// The revision between toolgate and the upstream.
 const UPSTREAM_REVISION: &str = "2026-07-28";

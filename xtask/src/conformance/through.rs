@@ -203,7 +203,7 @@ pub(super) struct TestedGateway {
 }
 
 impl TestedGateway {
-    /// Starts a toolgate that is a client of this one, in `revision` and over `transport`.
+    /// Starts a toolgate whose upstream is the tested gateway, in `revision` and over `transport`.
     fn start_client(
         &self,
         transport: ConformanceTransport,
@@ -236,7 +236,7 @@ impl TestedGateway {
 /// The settings of a toolgate that offers one upstream and nothing else.
 pub(super) struct GatewaySettings {
     pub(super) file: PathBuf,
-    /// The workspace.
+    /// The workspace that the gateway serves.
     pub(super) served: PathBuf,
 }
 

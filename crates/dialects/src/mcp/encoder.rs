@@ -520,7 +520,7 @@ pub(crate) struct CommonResultMembers<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum ResultMetadata<'a> {
-    /// The server's identity alone.
+    /// Metadata that contains only the server's name and version.
     Server {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
         server_info: ServerIdentity<'a>,

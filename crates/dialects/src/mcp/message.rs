@@ -123,8 +123,12 @@ pub(crate) struct McpError {
 
 /// The error code for a missing resource in session revisions.
 pub(crate) const RESOURCE_NOT_FOUND: i32 = -32002;
+/// The error code for an HTTP header that does not match the body, in stateless revisions.
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
+/// The error code for a request that needs a capability which the client did not declare, in
+/// stateless revisions.
 pub(crate) const MISSING_CAPABILITY: i32 = -32021;
+/// The error code for a protocol revision that the server does not support, in stateless revisions.
 pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
 
 impl McpError {

@@ -23,8 +23,11 @@ use crate::{ClientQuestionResponse, QuestionChannel};
 
 /// The `_meta` key for the key that identifies a question within its call.
 pub const QUESTION_KEY: &str = "io.toolgate/key";
+/// The method of a request for input from the user (elicitation).
 const ELICIT: &str = "elicitation/create";
+/// The method of a request to the client's model (sampling).
 const SAMPLE: &str = "sampling/createMessage";
+/// The method of a request for the folders that the client works in (roots).
 const ROOTS: &str = "roots/list";
 
 /// Returns the kinds of question that a client supports, from its declared `capabilities`.

@@ -53,7 +53,7 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &McpCallResult<'_>) -> By
     page.json.into()
 }
 
-/// Writer of a call's result as JSON, with the output so far.
+/// Writer of a call's result as JSON. Contains the JSON that was written until now.
 struct CallResultWriter<'t> {
     json: Vec<u8>,
     /// The first long text in the result, with its range in the output.

@@ -13,16 +13,17 @@ pub struct McpRevision {
     pub era: SessionModel,
     /// Support for batches of messages.
     pub batches: BatchSupport,
-    /// The form of errors about invalid arguments in the revision.
+    /// The way in which a server reports invalid arguments in this revision.
     pub bad_input: InvalidInputErrorForm,
-    /// True if tools have annotations and progress has a message.
+    /// True if the revision has annotations of tools (hints such as `readOnlyHint`) and a text
+    /// (`message`) in progress notifications.
     pub annotations: bool,
-    /// True if tools, prompts and resources have titles, tools have output schemas, and results
-    /// have structured content.
+    /// True if the revision has titles of tools, prompts and resources, output schemas of tools
+    /// (`outputSchema`), and structured results (`structuredContent`).
     pub structured: bool,
     /// The kinds of content blocks that the revision has.
     pub content: ContentBlockSupport,
-    /// True if tools, prompts and resources have icons.
+    /// True if the revision has icons of tools, prompts and resources.
     pub icons: bool,
     /// True if a server must declare that it supports completion.
     pub declares_completion: bool,
@@ -63,7 +64,7 @@ pub enum BatchSupport {
     Refused,
 }
 
-/// The form of errors about invalid arguments of a call.
+/// The way in which a server reports invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidInputErrorForm {
     /// JSON-RPC error for invalid arguments, which the model does not see.

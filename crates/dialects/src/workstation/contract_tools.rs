@@ -7,8 +7,10 @@ mod results;
 use serde_json::{Map, Value, json};
 use toolgate_contract::ValidationProblem;
 
-/// The limit of a program's output that a call requests, in bytes. The tools may have lower limits.
+/// The limit of a program's output that a call requests, in bytes. The called tool may have a lower
+/// limit.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// The limit of a diff that a call requests, in bytes. The called tool may have a lower limit.
 const DIFF_BYTES_MAX: u64 = 1 << 20;
 /// The limit of a file that a call requests, in bytes. It is so high that only the server's own
 /// limit applies.

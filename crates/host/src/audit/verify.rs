@@ -46,7 +46,7 @@ pub struct AuditLogDefect {
     pub line: u64,
     /// Number of the log line that is expected at this place.
     pub seq: u64,
-    /// Description of the problem.
+    /// Description of the problem with the log line.
     pub why: String,
 }
 

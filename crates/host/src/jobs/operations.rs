@@ -277,7 +277,7 @@ impl JobService {
 
     /// Waits for the end of the job `id` of `caller` and returns the job.
     ///
-    /// Passes questions of the job to `asker`, if it can ask the caller.
+    /// Passes questions of the job to `asker`, if `asker` can ask the caller.
     pub(crate) async fn wait_until_ended(
         &self,
         caller: &Caller,

@@ -53,11 +53,11 @@ impl JobServiceState {
         }
     }
 
-    /// Stops the jobs that another server may run again, as soon as this server's lease is no
-    /// longer certain, until [`JobService::stop`].
+    /// Stops the jobs that another server may run again, as soon as this server does not know
+    /// whether its lease is still valid. Ends with [`JobService::stop`].
     ///
     /// Must run beside all queries: a query to a database that does not answer takes many seconds,
-    /// in which the lease ends.
+    /// in which the lease may expire.
     pub(super) async fn watch_lease(&self) {
         let JobStoreKind::Postgres(database) = &self.settings.place else { return };
         let interval = database.trusted_time() / LEASE_CHECKS;
@@ -66,8 +66,8 @@ impl JobServiceState {
         }
     }
 
-    /// Stops the jobs that another server may run again, if this server's lease is no longer
-    /// certain.
+    /// Stops the jobs that another server may run again, if this server does not know whether its
+    /// lease is still valid.
     fn stop_uncertain_runs(&self) {
         let is_certain = self.store.get().is_none_or(|store| store.is_owner_certain());
         if is_certain {
@@ -186,7 +186,8 @@ impl JobService {
         }
     }
 
-    /// Waits until a job of this server has ended, even if another server has claimed it meanwhile.
+    /// Waits until a job of this server has ended. Waits even if another server claims the job in
+    /// the meantime.
     pub(super) async fn wait_until_over(&self, live: &UnfinishedJob) {
         live.wait_until_closed().await;
         if !self.0.is_shared() || self.0.stopping.is_cancelled() {

@@ -428,8 +428,8 @@ impl JobServiceState {
     }
 
     /// Returns true if this server may take over the job. A job that is to run is left to another
-    /// server if this one runs no jobs, or if the job's tool is hidden from the job's caller. A job
-    /// that may not run twice is left to its owner as long as the owner may still run it.
+    /// server if this server runs no jobs, or if the job's tool is hidden from the job's caller. A
+    /// job that may not run twice is left to its owner as long as the owner may still run it.
     pub(super) fn may_adopt(&self, orphan: &DeadServerJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {

@@ -31,7 +31,7 @@ pub trait LargeFileStore: fmt::Debug + Send + Sync + 'static {
 pub enum FleetLargeFileLocation {
     /// Folder that all machines share. It must exist.
     Folder(PathBuf),
-    /// Another place, such as a bucket.
+    /// Store other than a folder, such as a bucket of object storage.
     Store(Arc<dyn LargeFileStore>),
 }
 

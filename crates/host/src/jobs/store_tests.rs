@@ -19,19 +19,21 @@ use super::store::{
     JobEnd, JobQuestionContext, JobStore, JobStoreError, NewJob, TakenOverJobs, TimedJobEvent,
 };
 
-/// A place where several servers may open the same job store, for tests.
+/// A folder or a database with a job store that several servers may open, for tests.
 pub(in crate::jobs) trait TestStoreLocation {
     /// Number of random runs of operations that are compared with the model of a job store.
     const MODEL_RUNS: u32;
 
-    /// Opens the job store at this place as one more server.
+    /// Opens the job store at this location as one more server.
     fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>>;
 
-    /// Returns a new, empty place of the same kind.
+    /// Returns a new location of the same kind (a folder or a database) that contains no job store
+    /// yet.
     fn another(&self) -> Self;
 }
 
-/// Defines a test function for each test of a job store. `$place` creates an empty place.
+/// Defines a test function for each test of a job store. The expression `$place` creates a
+/// [`TestStoreLocation`] that contains no job store yet.
 macro_rules! job_store_tests {
     ($place:expr) => {
         $crate::jobs::store_tests::job_store_tests! { $place;

@@ -153,7 +153,8 @@ impl SharedRates {
         }
     }
 
-    /// Takes calls from the bucket in the store. Returns `None` if the store is unavailable.
+    /// Takes several calls from the bucket in the store. Returns `None` if the store is
+    /// unavailable.
     pub(super) async fn take_slice(&self, bucket: RateBucket) -> Option<RateBucketGrant> {
         if self.is_away() {
             return None;

@@ -78,8 +78,8 @@ impl RequestStateSealer {
         Self { key, used_codes: Mutex::default() }
     }
 
-    /// Replaces the random key by one that is derived from `secret`. Every sealer with the same
-    /// secret opens the states of the others.
+    /// Replaces the random key by one that is derived from `secret`. Sealers with the same secret
+    /// open the states that any of them sealed.
     pub(crate) fn share(&self, secret: &[u8]) {
         let bytes = blake3::derive_key(KEY_CONTEXT, secret);
         let mut key = self.key.write().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,8 @@ use super::pattern::{CallerNamePattern, KnownToolSet, ToolPattern};
 use super::plain_path::{normalize_path, under};
 use super::{PolicyRequest, PolicyRequestKind};
 
-/// Evaluates a policy expression for an input. Repeated evaluation and plain CEL must agree.
+/// Evaluates a policy expression for an input, and checks that repeated evaluation and plain CEL
+/// give the same result.
 pub(crate) fn fuzz_when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));

@@ -7,8 +7,10 @@ use http::HeaderName;
 
 use super::ServerSection;
 
-/// Number of bits of an IP address. IPv4 addresses count as the IPv6 addresses that contain them.
+/// Number of bits of an IPv6 address. An IPv4 address counts as the IPv6 address that contains it
+/// (`::ffff:a.b.c.d`).
 const ADDRESS_BITS: u32 = 128;
+/// Number of bits of an IPv4 address.
 const IPV4_BITS: u32 = 32;
 
 /// Range of IP addresses, such as `10.0.0.0/8`.

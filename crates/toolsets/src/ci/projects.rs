@@ -15,9 +15,9 @@ const NAMES_MAX: usize = 10_000;
 const FILE_BYTES: u64 = 1 << 20;
 /// The deepest level at which projects are searched below a folder without one.
 const DEPTH_MAX: usize = 3;
-/// The maximum number of folders that are searched, and the maximum number of projects that are
-/// returned.
+/// The maximum number of folders that are searched for projects.
 const FOLDERS_MAX: usize = 2000;
+/// The maximum number of projects that are returned.
 const PROJECTS_MAX: usize = 50;
 /// Folders that build tools generate. They are not searched.
 const GENERATED_FOLDERS: [&str; 8] =

@@ -251,7 +251,8 @@ impl CommandDeclarationSource {
     }
 }
 
-/// Fuzzes a pack and, after the byte 0x1f, the input of a call to its commands.
+/// Fuzzes a pack and, after the byte 0x1f, the input of a call to its commands. An error must name
+/// a line of the file, and normalizing an input twice must give the same result as once.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

@@ -138,7 +138,8 @@ impl OutputStreamBuffer {
         sent > 0
     }
 
-    /// Sends the rest of the buffer, an incomplete character.
+    /// Sends the rest of the buffer, an incomplete character. Returns true if the buffer was not
+    /// empty.
     fn flush(&mut self, ctx: &ToolContext) -> bool {
         let rest = std::mem::take(&mut self.bytes);
         send_chunks(ctx, self.stream, &rest, &mut self.tail);

@@ -209,7 +209,7 @@ struct CheckedFileEdit {
 }
 
 impl FileEditor<'_> {
-    /// Edits a file, if the call edits only this one.
+    /// Edits the only file of a call, instead of one of several files.
     fn edit_alone(&self, file: &several::FileEdits<'_>) -> Result<EditFileOutput, ToolError> {
         // After a change by others, line numbers may point elsewhere. Text still identifies its
         // place.

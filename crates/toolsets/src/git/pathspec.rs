@@ -104,8 +104,8 @@ impl GitRepository<'_> {
 }
 
 impl GitRepository<'_> {
-    /// Refuses paths in a repository below this one, such as a submodule, unless this repository
-    /// tracks them. Git treats them as paths without files.
+    /// Refuses paths in an inner repository, such as a submodule, unless this repository tracks the
+    /// paths. Git treats them as paths without files.
     ///
     /// At most 20 such paths are checked.
     pub(super) async fn refuse_inner_paths(
@@ -117,7 +117,7 @@ impl GitRepository<'_> {
         inner.first().map_or(Ok(()), |path| Err(path.to_error()))
     }
 
-    /// Refuses paths in a repository below this one, unless this repository tracks them or has a
+    /// Refuses paths in an inner repository, unless this repository tracks the paths or has a
     /// commit that changes them. Such a commit is older than the inner repository.
     ///
     /// At most 20 such paths are checked.
@@ -134,8 +134,8 @@ impl GitRepository<'_> {
         Ok(())
     }
 
-    /// Returns those of `paths` that are in a repository below this one and that this repository
-    /// does not track, at most 20.
+    /// Returns those of `paths` that are in an inner repository and that this repository does not
+    /// track, at most 20.
     async fn untracked_inner_paths(
         &self,
         ctx: &ToolContext,

@@ -36,7 +36,8 @@ pub(crate) enum FileMatchOutcome {
     Binary,
     /// Outcome of a file that vanished or could not be read.
     Unreadable,
-    /// The file has a line that is too long, or is too long for a search over several lines.
+    /// Outcome of a file that was not searched completely: a line is too long, or a search over
+    /// several lines needs the whole file and the file is too long.
     TooLong,
 }
 

@@ -96,8 +96,8 @@ pub trait SearchEngine: Send + Sync {
 
 /// The right to write into an engine. Searches see changes after [`SearchEngineWriter::commit`].
 pub trait SearchEngineWriter: Send {
-    /// Puts `documents`, each in place of the one at its path. Documents that the engine rejects do
-    /// not stop the others: see [`SearchEngineWriter::take_rejected`].
+    /// Stores `documents`. Each replaces the document at its path. If the engine rejects a
+    /// document, it still stores the others: see [`SearchEngineWriter::take_rejected`].
     fn put(&mut self, documents: Vec<StoredDocument>) -> SearchEngineFuture<'_, ()>;
 
     /// Returns the documents that were rejected since the last call, with the reasons.
@@ -105,7 +105,7 @@ pub trait SearchEngineWriter: Send {
         Vec::new()
     }
 
-    /// Removes the documents at `paths`. Ignores missing ones.
+    /// Removes the documents at `paths`. Ignores paths without a document.
     fn remove(&mut self, paths: Vec<String>) -> SearchEngineFuture<'_, ()>;
 
     /// Makes all changes since the last commit durable and visible, or none of them if it fails.

@@ -26,6 +26,7 @@ const DEFINITIONS_MAX: usize = 20_000;
 /// The number of definitions at which a search engine caps each kind of match, without reporting
 /// it. With this many results, more definitions may exist.
 const ENGINE_MATCHES_MAX: usize = 2_000;
+/// The longest name to search for, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 /// The tool `search.names`.

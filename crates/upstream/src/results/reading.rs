@@ -14,6 +14,7 @@ use super::{StoredData, UpstreamResultStore, piece};
 
 /// Default number of bytes of a stored result that one read returns.
 const READ_BYTES: usize = 16 << 10;
+/// Maximum number of bytes of a stored result that one read returns.
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of matches that a search in a stored result returns.
 const MATCHES_MAX: usize = 50;

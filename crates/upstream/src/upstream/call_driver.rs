@@ -27,8 +27,9 @@ use crate::upstream::{StatelessCall, UpstreamTaskGuard};
 const SUSPENDED_MAX: usize = 256;
 /// Longest time that a suspended call waits for its client.
 const SUSPENDED_FOR: Duration = Duration::from_secs(600);
-/// Maximum number of questions of an upstream that are put to the caller together.
+/// Maximum number of questions of an upstream that the caller gets together.
 const BATCHED_QUESTIONS_MAX: usize = 16;
+/// Time for which the server waits for further questions of the upstream, to send them together.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 /// Maximum number of rounds of questions in a call. In each round, the upstream asks and the caller
 /// answers.

@@ -55,7 +55,7 @@ pub(super) struct ForwarderDestination {
 pub(super) enum TunnelUse {
     /// TLS for the host of the tunnel.
     Tls,
-    /// SSH only.
+    /// SSH, and no other protocol.
     Ssh,
     /// TLS for the host of the tunnel, and all other protocols except plain HTTP.
     Any,

@@ -114,7 +114,8 @@ impl SplicePipe {
         }
     }
 
-    /// Moves data of `from` into this pipe. Returns the number of bytes, 0 at the end of the data.
+    /// Moves data of `from` into this pipe. Returns the number of moved bytes, which is 0 if `from`
+    /// has ended.
     fn fill(&self, from: &TcpStream) -> io::Result<usize> {
         Ok(splice(from, None, &self.writer, None, PIPE_BYTES, splice_flags())?)
     }

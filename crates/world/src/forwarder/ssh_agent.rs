@@ -19,13 +19,19 @@ use tokio_util::task::AbortOnDropHandle;
 use super::ssh_keys::{SshFieldReader, fingerprint, is_signed_by, push_number, push_string};
 use super::ssh_remotes::SshRemote;
 
-/// The types of the messages of agents (draft-ietf-sshm-ssh-agent).
+/// Message type of an SSH agent (draft-ietf-sshm-ssh-agent): the agent refuses a request.
 const FAILURE: u8 = 5;
+/// Message type of an SSH agent: a request without a result succeeded.
 const SUCCESS: u8 = 6;
+/// Message type of an SSH agent: the client requests the list of keys.
 const REQUEST_IDENTITIES: u8 = 11;
+/// Message type of an SSH agent: the list of keys.
 const IDENTITIES_ANSWER: u8 = 12;
+/// Message type of an SSH agent: the client requests a signature.
 const SIGN_REQUEST: u8 = 13;
+/// Message type of an SSH agent: the signature.
 const SIGN_RESPONSE: u8 = 14;
+/// Message type of an SSH agent: the client uses an extension of the protocol.
 const EXTENSION: u8 = 27;
 /// The extension with which a client proves which server it is connected to.
 const SESSION_BIND: &[u8] = b"session-bind@openssh.com";
@@ -46,6 +52,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 const AGENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of signatures for one program in each [`SIGNATURE_PERIOD`].
 const SIGNATURES_MAX: u32 = 60;
+/// The period for which [`SIGNATURES_MAX`] limits the signatures.
 const SIGNATURE_PERIOD: Duration = Duration::from_secs(60);
 /// The pause after a connection could not be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -36,7 +36,7 @@ pub enum WorkerExecutable {
 /// A compressed program at the end of the server's executable.
 pub struct PackedProgram {
     name: &'static str,
-    /// The server's executable.
+    /// The server's executable, which contains the packed program.
     file: File,
     /// The state of the file when the server opened it.
     stamp: FileChangeStamp,

@@ -31,6 +31,7 @@ use crate::sandbox::LeftoverPlaceholders;
 const QUEUE_MAX: usize = 64;
 /// The maximum number of tries to queue the start of a worker, with [`QUEUE_PAUSE`] between them.
 const QUEUE_TRIES: usize = 1000;
+/// The pause between two attempts to queue the start of a worker.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The highest descriptor number that is closed if descriptors must be closed one by one.

@@ -63,9 +63,9 @@ impl ServerProcessMark {
     /// Derives a mark from the random `number` for a server whose own hard `RLIMIT_LOCKS` is
     /// `ceiling`.
     ///
-    /// If another toolgate server started this one, `ceiling` is a tag of that server. A process
-    /// may only lower its limit, so all possible marks are lower than the other server's mark and
-    /// differ from it.
+    /// If another toolgate server started the server, `ceiling` is a tag of that parent server. A
+    /// process may only lower its limit, so all possible marks are lower than the mark of the
+    /// parent server and differ from it.
     fn derive(ceiling: Option<u64>, number: u64) -> Self {
         let marks = 1 << MARK_BITS;
         let end = match ceiling.map(|ceiling| ceiling >> RUN_BITS) {

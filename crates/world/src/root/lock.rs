@@ -17,8 +17,9 @@ use super::work::DiskWorkMonitor;
 
 /// The longest wait for another process that holds the lock on a directory.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// The longest pause between two tries to take the lock on a directory.
+/// The longest pause between two attempts to take the lock on a directory.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
+/// The number of locks in [`DirectoryLocks`].
 const STRIPES: usize = 64;
 
 /// The directory locks of this process. Several directories may share a lock: changes in them then

@@ -27,7 +27,8 @@ use tokio::task::spawn_blocking;
 use super::plan::FileIdentity;
 use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 
-/// The maximum number of tries to lock a placeholder that another server removes meanwhile.
+/// The maximum number of attempts to lock a placeholder, which another server may remove in the
+/// meantime.
 const TRIES: usize = 10;
 
 /// The longest pause between two programs of a burst.

@@ -263,7 +263,8 @@ fn refused_rules() -> io::Result<SyscallRules> {
     Ok(rules)
 }
 
-/// The bits of a socket's type that select its kind.
+/// Mask of the bits of `socket`'s `type` argument that select the socket type, such as
+/// `SOCK_STREAM`. The other bits are flags, such as `SOCK_CLOEXEC`.
 const SOCKET_KIND_MASK: u64 = 0xf;
 
 /// Builds the rules that refuse all socket families except those in `sockets`.
@@ -330,10 +331,14 @@ fn compile_filter(rules: SyscallRules, errno: libc::c_int) -> io::Result<BpfProg
         .map_err(io::Error::other)
 }
 
-/// The codes of filter instructions.
+/// BPF instruction code that loads a 32-bit word of the data about the system call, such as the
+/// number of the call.
 const LOAD: u16 = 0x20;
+/// BPF instruction code of a jump that depends on whether the loaded word equals a constant.
 const IS_EQUAL: u16 = 0x15;
+/// BPF instruction code of a jump that depends on whether the loaded word is at least a constant.
 const IS_AT_LEAST: u16 = 0x35;
+/// BPF instruction code that ends the filter and returns the action for the system call.
 const RETURN: u16 = 0x06;
 
 /// Returns `filter` with instructions that report the system calls `missing` as missing. Each filter

@@ -20,6 +20,7 @@ use super::view::{ETC_ENTRIES, SYSTEM_FOLDERS};
 const SYSTEM_READ: [&str; 4] = ["/proc", "/sys", "/run/systemd/resolve", "/run/nscd"];
 /// System paths that the confined server reads and writes.
 const SYSTEM_WRITE: [&str; 2] = ["/sys/fs/cgroup", "/dev/shm"];
+/// Device files that the confined server reads and writes.
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 

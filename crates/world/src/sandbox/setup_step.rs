@@ -31,7 +31,7 @@ pub enum SandboxSetupStep {
     Program,
     /// Step that sets the resource limits of the program.
     Limits,
-    /// Step that drops capabilities.
+    /// Step that drops the capabilities of the process (Linux privileges).
     Rights,
     /// Step that applies the Landlock rules.
     Landlock,

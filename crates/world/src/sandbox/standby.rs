@@ -39,6 +39,7 @@ const BRIEF_RUN: Duration = Duration::from_millis(50);
 /// The maximum number of checks for leftover processes of a program, with [`CHECK_PAUSE`] between
 /// them.
 const CHECKS_MAX: usize = 200;
+/// The pause between two checks for leftover processes of a program.
 const CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// The longest wait for a sandbox helper to create a process.
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };

@@ -154,7 +154,8 @@ impl WorkspaceListing {
         changed
     }
 
-    /// Adds all folders of the workspace to the listing.
+    /// Adds all folders of the workspace to the listing. Returns true if any folder changed after
+    /// `since`.
     fn add_all(
         &mut self,
         root: &Root,

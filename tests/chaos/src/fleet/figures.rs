@@ -23,6 +23,7 @@ const DEFAULT_LEASE_MS: u64 = 30_000;
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of a job's start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The number of writes that measure the disk.
 const DISK_WRITES: usize = 100;

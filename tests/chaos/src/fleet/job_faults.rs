@@ -29,6 +29,7 @@ const FAILOVER_INTERVAL: Duration = Duration::from_secs(7);
 const STANDBY_DELAY: Duration = Duration::from_millis(1500);
 /// The further time for which an asynchronous standby may have lagged behind already.
 const STANDBY_LAG_MAX: Duration = Duration::from_secs(1);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A worker that was stopped with SIGSTOP.
@@ -45,7 +46,7 @@ struct DatabaseFailover {
     promoted: Instant,
 }
 
-/// A running fleet, and the faults so far.
+/// A running fleet, and the faults that were injected into it.
 struct FleetFaultInjectionRun<'f> {
     members: FleetMemberStarter<'f>,
     database: FleetDatabase,

@@ -31,6 +31,7 @@ const FRONT_PARTITION_MS_MAX: u64 = 2000;
 const DELAY: Duration = Duration::from_millis(500);
 /// The pause between two plain calls.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The tool of plain calls.
 const PLAIN_TOOL: &str = "files_tree";
@@ -45,7 +46,7 @@ struct PartitionedMember {
     heals_at: Option<Instant>,
 }
 
-/// A running fleet, and the partitions so far.
+/// A running fleet, and its network partitions until now.
 struct PartitionRun {
     database: FleetDatabase,
     members: Vec<PartitionedMember>,

@@ -15,6 +15,7 @@ use crate::server::ChaosRunFolder;
 
 /// The time in which all jobs must end after the last fault.
 const END_TIMEOUT: Duration = Duration::from_secs(180);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// SQL for the jobs whose events are not numbered from 1 without gaps.
 const GAPS_SQL: &str = "select encode(j.id, 'hex') from toolgate_fleet.jobs as j \

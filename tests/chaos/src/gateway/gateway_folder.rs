@@ -18,6 +18,7 @@ const ROLE_VARIABLE: &str = "CHAOS_ROLE";
 pub(super) const FRAGILE_ROLE: &str = "CHAOS_ROLE=fragile";
 /// The time that the upstream over HTTP may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause between two checks of a condition that a test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Folder of a run that kills the upstreams of a gateway.

@@ -401,7 +401,7 @@ async fn begin_transfer(permits: &Semaphore) -> Result<SemaphorePermit<'_>, JobS
     }
 }
 
-/// Waits for the end of `work` at the place of large contents, for a bounded time.
+/// Waits for the end of `work` on the store of large contents, for a bounded time.
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let ended = timeout(LARGE_TIMEOUT, work).await;
     ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))

@@ -126,7 +126,7 @@ impl ServerLease {
     }
 
     /// Checks that this server has trusted its lease without a break since [`lapses`](Self::lapses)
-    /// returned `lapses`. In a break, other servers may have taken over jobs of this one.
+    /// returned `lapses`. In a break, other servers may have taken over this server's jobs.
     pub(super) fn check_lease_unbroken(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
         if self.lapses() == lapses {
             return Ok(());

@@ -40,7 +40,7 @@ impl PostgresStoreSettings {
 pub struct FleetServerProfile {
     /// Name of the server's machine. Several servers may have the same name.
     pub name: String,
-    /// Kind of the server.
+    /// Role of the server in the fleet.
     pub kind: FleetServerKind,
     /// Digests of the settings that the server uses.
     pub settings: SettingsDigests,
@@ -59,7 +59,7 @@ pub enum FleetServerKind {
 }
 
 impl FleetServerKind {
-    /// Returns the name of the kind: `server`, `front` or `worker`.
+    /// Returns the name of the role: `server`, `front` or `worker`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",

@@ -18,8 +18,8 @@ pub struct FleetReport {
     pub durability: FleetDurability,
     /// Servers of the workspace, in order of id.
     pub servers: Vec<FleetServer>,
-    /// Whether this machine can write to the place for large files, or the reason why not. `None` if
-    /// the settings name no place.
+    /// Result of a test write to the folder or bucket for large files, with the reason if it
+    /// failed. `None` if the settings name no folder or bucket.
     pub files: Option<Result<(), String>>,
 }
 

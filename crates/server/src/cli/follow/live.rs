@@ -22,6 +22,7 @@ use super::terminal_text::{
 const TAIL_LINES: usize = 5;
 /// Interval between redraws of the progress bar.
 const TICK: Duration = Duration::from_millis(100);
+/// Frames of the animation beside the progress bar.
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// A progress bar on the terminal.

@@ -64,8 +64,9 @@ const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("decimate ftp", &[("output", "path")]),
 ];
 
-/// Arguments of Zyra's commands that name a file or folder to write.
+/// Arguments of Zyra's commands that name a file to write.
 const FILES: [&str; 6] = ["output", "to_video", "combine_to", "log_file", "state_file", "path"];
+/// Arguments of Zyra's commands that name a folder to write.
 const FOLDERS: [&str; 3] = ["output_dir", "sync_dir", "log_dir"];
 
 /// The two searches of Zyra's API, which Zyra's manifest of commands lacks.

@@ -17,6 +17,7 @@ const DROPPED_FIRST: [usize; 3] = [5, 3, 4];
 const MESSAGE_WIDTH_MIN: usize = 12;
 /// Number of digits of a job's id that the table shows.
 const DIGITS: usize = 8;
+/// Text between two columns of the table.
 const GAP: &str = "  ";
 
 /// Formats a table of `jobs`, at most as wide as the terminal.

@@ -11,7 +11,7 @@ pub(super) struct FailedAssertionValues {
 }
 
 impl FailedAssertionValues {
-    /// Adds the compared values to `message`, unless it shows them already.
+    /// Adds the compared values to `message`, unless `message` already shows them.
     pub(super) fn add_to(&self, message: &mut String) {
         let expected = self.expected.trim_end();
         let actual = self.actual.trim_end();

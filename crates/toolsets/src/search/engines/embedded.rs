@@ -249,8 +249,8 @@ fn open(
     }
 }
 
-/// Makes `index` match the documents in `store`, because an earlier server may have died after it
-/// wrote one and before it wrote the other.
+/// Updates `index` to match the documents in `store`. They differ if an earlier server died after
+/// it wrote one of the two.
 fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), SearchEngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };

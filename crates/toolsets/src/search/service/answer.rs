@@ -91,7 +91,7 @@ pub(crate) struct SearchHit {
 pub(crate) struct SearchHitLocation {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// Name of the definition at the place.
+    /// Name of the definition at this location.
     pub(crate) symbol: Option<String>,
 }
 

@@ -18,7 +18,7 @@ const TAGS_MAX: usize = 32;
 /// The input of a search by meaning and words.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SearchRequest {
-    /// The query, in words.
+    /// The query as text.
     pub(crate) query: Option<String>,
     /// A vector to find similar passages. A query and a vector have equal weight.
     pub(crate) embedding: Option<Vec<f64>>,

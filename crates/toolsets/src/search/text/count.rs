@@ -20,7 +20,8 @@ const ROLES_MAX: u64 = 256;
 pub(super) struct TextMatchCounter<'q> {
     query: &'q TextSearchQuery,
     scanner: FileScanner,
-    /// The best files so far, at most `best_max`. The worst of them is on top.
+    /// The best files that the search has found, at most `best_max`. The file with the largest sort
+    /// key is on top of the heap.
     best: BinaryHeap<MatchedFileSortKey>,
     best_max: usize,
     pub(super) matches: u64,

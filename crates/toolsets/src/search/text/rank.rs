@@ -24,7 +24,8 @@ pub(super) enum MatchLineRole {
     Mentions,
 }
 
-/// The sort key of a file with matches: the smallest is shown first. No two files have equal ranks.
+/// The sort key of a file with matches: the file with the smallest key is shown first. Two files
+/// never have equal keys, because the key contains the path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MatchedFileSortKey {
     category: FileRankCategory,
@@ -47,7 +48,8 @@ enum FileRankCategory {
 }
 
 impl MatchedFileSortKey {
-    /// Creates the rank of the file at `path`, which has `count` matches with `role` as the best.
+    /// Creates the sort key of the file at `path`, which has `count` matches. `role` is the best
+    /// role among the lines with a match.
     pub(super) fn new(
         path: &Path,
         matcher: &RegexMatcher,
@@ -66,12 +68,12 @@ impl MatchedFileSortKey {
         }
     }
 
-    /// Returns the number of matches in the ranked file.
+    /// Returns the number of matches in the file.
     pub(super) fn count(&self) -> u64 {
         u64::MAX - self.inverse_count
     }
 
-    /// Encodes the rank of a file for a cursor.
+    /// Encodes the sort key of a file for a cursor.
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { category, role, name_differs, inverse_count, path } = self;
         let mut bytes = vec![*category as u8, *role as u8, u8::from(*name_differs)];

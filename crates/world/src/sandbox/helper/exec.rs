@@ -27,6 +27,7 @@ const SHELL: &CStr = c"/bin/sh";
 /// The maximum number of retries while the program file is still open for writing, with
 /// [`RETRY_PAUSE`] between them.
 const TRIES: usize = 20;
+/// The pause between two attempts to start a program whose file is still open for writing.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The program file in the sandbox's file tree: the same file that the server looked up outside.

@@ -135,7 +135,7 @@ impl<'v> HomeFolders<'v> {
     }
 }
 
-/// A collection of the mounts for programs found so far.
+/// The mounts for programs that were found until now.
 pub(super) struct SandboxMountCollector {
     pub(super) places: Vec<SandboxMount>,
     /// Folders that programs can write. Symlinks in these folders are not followed, because

@@ -145,8 +145,8 @@ pub(super) fn is_switched_off(server: &Map<String, Value>) -> bool {
     OFF_KEYS.iter().any(|key| is(key, "true")) || ON_KEYS.iter().any(|key| is(key, "false"))
 }
 
-/// Returns the tools that a server's entry in a client's settings includes, or `None` if it has no
-/// such list. A name that toolgate would read as an exclusion is left out.
+/// Returns the tools that a server's entry in a client's settings includes, or `None` if the entry
+/// has no such list. Leaves out names that toolgate would read as an exclusion.
 pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>> {
     let lists = INCLUDE_KEYS.iter().filter_map(|key| server.get(*key)?.as_array());
     lists.fold(None, |all: Option<Vec<String>>, list| {
@@ -156,8 +156,9 @@ pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>>
     })
 }
 
-/// Returns the end of a comment that names the tools which an upstream's `table` excludes, for
-/// readers who do not know the notation of exclusions. Empty if there are none.
+/// Returns the last part of a TOML comment, which lists the tools that the upstream's `table`
+/// excludes. The comment is for readers who do not know that an entry with `!` excludes a tool.
+/// Returns an empty text if no tool is excluded.
 pub(super) fn excluded_tools_note(table: &toml::Table) -> String {
     let tools = table.get("tools").and_then(toml::Value::as_array);
     let entries = tools.into_iter().flatten().filter_map(toml::Value::as_str);

@@ -22,7 +22,8 @@ pub(super) struct EmbeddedIndexWriter {
     rejected: Vec<(StoredDocument, String)>,
     /// The folder of the search index, for the log.
     folder: Option<PathBuf>,
-    /// The task that shows other processes that this one lives, once something was published.
+    /// The task that shows other processes that the process with this writer is alive, once
+    /// something was published.
     heartbeat: Option<AbortOnDropHandle<()>>,
 }
 

@@ -18,6 +18,7 @@ use super::rows::short_name;
 pub(super) const SCHEMA: i32 = 2;
 /// The first key of toolgate's advisory locks. The second key is the namespace, or [`SCHEMA_LOCK`].
 const LOCKS: i32 = 0x7467_7331;
+/// The second key of the advisory lock that a server holds while it creates or changes the tables.
 const SCHEMA_LOCK: i32 = 0;
 
 /// The SQL script that creates the tables that all namespaces share. It can run repeatedly.
