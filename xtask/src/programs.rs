@@ -71,7 +71,7 @@ fn build_only(program: &str) -> anyhow::Result<()> {
     run(&cargo(), &["build", "--locked", "--package", program, "--bin", program])
 }
 
-/// Returns whether `flag` is among `words`, and the words without it.
+/// Returns true if `words` contain `flag`, and the words without `flag`.
 fn without(words: &[String], flag: &str) -> (bool, Vec<String>) {
     let others: Vec<String> = words.iter().filter(|word| *word != flag).cloned().collect();
     (others.len() < words.len(), others)

@@ -140,7 +140,7 @@ pub struct ProgramConfinement {
 /// A file or folder of a git repository that is outside the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutsideRepositoryPath {
-    /// The file or folder. A part that does not exist is left out.
+    /// Path of the file or folder. The sandbox leaves out a path that does not exist.
     pub path: PathBuf,
     /// `true` if a program that may write the workspace may write this part, too.
     pub is_writable: bool,

@@ -23,7 +23,8 @@ use super::plan::{PlannedAttackAttempt, all_cases, variants};
 pub(super) const ATTEMPT_COMMAND: &str = "__attempt";
 /// The time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(150);
-/// The limit of open files of an attempt. Some need more connections than a shell allows.
+/// The maximum number of open files of an attempt. Some attempts need more connections than the
+/// default limit of a shell allows.
 const OPEN_FILES: u64 = 8192;
 
 /// Programs and folder that all attempts of a run use.

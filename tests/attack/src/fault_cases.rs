@@ -72,7 +72,8 @@ pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut AttackClient) ->
     }
 }
 
-/// M65: searches the folder `src`, beside which is a folder whose name only begins like it.
+/// M65: searches the folder `src`. Beside it is a folder whose name is longer and also begins with
+/// `src`.
 fn search_one_folder(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for tool in ["search.semantic", "search.names", "search.text"] {

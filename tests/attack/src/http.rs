@@ -228,7 +228,7 @@ impl AttackWebSocket {
         }
     }
 
-    /// Reads into the buffer. Returns whether the connection is still open.
+    /// Reads into the buffer. Returns true if the connection is still open.
     fn read_more(&mut self) -> anyhow::Result<bool> {
         let mut piece = [0; 65536];
         loop {

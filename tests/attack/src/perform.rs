@@ -238,7 +238,8 @@ fn first_control_character(text: &str) -> Option<String> {
     bad.map(|c| format!("U+{:04X}", c as u32))
 }
 
-/// Waits until `condition` holds, but no longer than `timeout`. Returns whether it holds.
+/// Waits until `condition` returns true, but no longer than `timeout`. Returns true if the
+/// condition held in time.
 pub(super) fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let started = std::time::Instant::now();
     while !condition() {

@@ -29,7 +29,8 @@ pub(super) struct AttackServerLaunch {
     pub(super) binary: PathBuf,
     /// The folder to serve. By default, the workspace.
     pub(super) served_folder: PathBuf,
-    /// A command that starts the server and becomes it. Empty by default.
+    /// A command to put before the command line of the server. The command executes the server in
+    /// its own process. Empty by default.
     pub(super) wrapper: Vec<String>,
     pub(super) env: Vec<(String, String)>,
     /// Settings in TOML. They are written to a file outside the workspace.

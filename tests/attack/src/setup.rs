@@ -264,7 +264,7 @@ fn number_lines(lines: u32) -> String {
     (0..lines).map(|number| format!("{}\n", number.wrapping_mul(2_654_435_761))).collect()
 }
 
-/// Returns whether the program of the variant succeeds without a sandbox.
+/// Returns true if the program of the variant succeeds without a sandbox.
 fn succeeds_unconfined(attempt: &AttackAttempt) -> anyhow::Result<bool> {
     let argv: Vec<&str> = std::iter::once(&attempt.variant.input["command"])
         .chain(attempt.variant.input["args"].as_array().into_iter().flatten())

@@ -103,7 +103,7 @@ impl ServerKillLoop<'_> {
         }
     }
 
-    /// Runs one server until `moment`. Returns whether it was killed.
+    /// Runs one server until `moment`. Returns true if the server was killed then.
     fn run_server(&mut self, moment: ServerKillMoment) -> anyhow::Result<bool> {
         let mut server = self.start_server()?;
         if let ServerKillMoment::Starting = moment {

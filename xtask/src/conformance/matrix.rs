@@ -20,7 +20,7 @@ pub(super) struct RevisionPairOutcome {
     pub(super) left_out: usize,
 }
 
-/// Writes the page about the pairs.
+/// Writes the page of the reference with the outcomes of all pairs of revisions.
 pub(super) fn write(pairs: &[RevisionPairOutcome]) -> anyhow::Result<()> {
     let path = checkout().join(PAGE);
     std::fs::write(&path, page(pairs)).with_context(|| path.display().to_string())

@@ -45,7 +45,7 @@ pub(super) struct UnfinishedJob {
     pub(super) questions: watch::Sender<JobQuestions>,
 }
 
-/// Progress of a job, for those that watch its events.
+/// Progress of a job, for the watchers of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JobProgress {
     /// Number of the job's last event.

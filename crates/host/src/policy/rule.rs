@@ -166,7 +166,8 @@ impl CompiledPolicyRule {
         }
     }
 
-    /// Returns whether the rule matches the request.
+    /// Matches the rule with the request. If the rule does not match, the result contains the
+    /// reason.
     pub(super) fn match_request(&self, request: &PolicyRequest<'_>) -> PolicyRuleMatch {
         if let Err(why) = self.check_tool(request.spec) {
             return PolicyRuleMatch::No(why);

@@ -95,7 +95,8 @@ impl SecretValueMatcher {
 pub(crate) struct RedactingEventSink {
     values: Arc<SecretValueMatcher>,
     sink: CallEventSink,
-    /// Program output of each stream that is held back.
+    /// Last part of the program output of each stream, which is held back because a secret value
+    /// may begin in it.
     held: Mutex<[String; 2]>,
 }
 

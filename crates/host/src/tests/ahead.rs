@@ -11,7 +11,7 @@ use crate::CallRate;
 /// A tool whose work begins in its check before the call, and goes on until it is cancelled.
 struct EarlyStartTool {
     spec: ToolSpec,
-    /// Number of started works of the tool that have not been dropped.
+    /// Number of pieces of work that the tool has started and that have not been dropped.
     alive: Arc<AtomicUsize>,
 }
 

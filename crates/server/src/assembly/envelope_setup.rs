@@ -176,8 +176,8 @@ fn read_folder(
 enum SchemaFileKind {
     Tool(String, ToolSchemaDirection),
     Shared(MessageSchema),
-    /// An envelope: the one of requests or the one of answers. Both schemas have the same file
-    /// name, so their content decides.
+    /// Schema of the envelope of requests or of answers. Both schemas have the same file name, so
+    /// toolgate tells them apart by their content.
     Envelope,
 }
 

@@ -14,8 +14,8 @@ use crate::serve::lines::LineStreamLimits;
 /// closed. Browsers and proxies keep idle connections for about as long.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// Time for the body of an HTTP request to arrive. The largest message takes a tenth of it at 100
-/// Mbit/s.
+/// Time for the body of an HTTP request to arrive. At 100 Mbit/s, the largest message takes a tenth
+/// of this time.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Time for a client to read the next part of a response. A client that is still there reads

@@ -13,8 +13,8 @@ pub(crate) struct OutputProgressParser<'m> {
 }
 
 impl<'m> OutputProgressParser<'m> {
-    /// Creates a meter of a program's progress. A pattern without groups matches but never reads
-    /// progress.
+    /// Creates a parser that reads progress from the groups of `pattern`. With a pattern that has
+    /// no groups, the parser never finds progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
         let captures = pattern.new_captures().ok()?;
         Some(Self { pattern, captures, share: -1.0 })

@@ -42,7 +42,7 @@ type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStreamKind, &[u8]) -> Vec<u8> +
 /// The part of a call that caused a start failure, although the program was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartFailureCause {
-    /// The program: it has an invalid format or may not be executed.
+    /// Cause of a start failure: the program has an invalid format or may not be executed.
     Program,
     /// Cause of a start failure: the arguments are too long.
     Arguments,

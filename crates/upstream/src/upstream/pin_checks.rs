@@ -78,8 +78,9 @@ impl Upstream {
         }
     }
 
-    /// Returns the tools that the upstream lists over `link`. They were listed after `begun`, or
-    /// earlier if `known` is true.
+    /// Returns the tools that the upstream lists over `link`. Lists them again unless the last
+    /// listing is newer than `begun`. With `known`, an older listing is enough if the upstream has
+    /// announced no change of its tools since and the listing has not expired.
     async fn tools_at(
         &self,
         link: &UpstreamConnection,

@@ -306,7 +306,8 @@ struct ProcessTreeGuard {
     /// The processes of the program. `None` once they have ended.
     family: Option<ProcessTree>,
     grace: Duration,
-    /// A handle that keeps the spawning thread alive: the end of this thread would kill the family.
+    /// A handle that keeps the spawning thread alive. If this thread ended, the kernel would kill
+    /// the program and its processes.
     processes: ProcessRunner,
 }
 

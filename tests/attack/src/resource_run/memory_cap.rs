@@ -41,7 +41,8 @@ impl ServerMemoryCap {
         Self::DataLimit
     }
 
-    /// Returns the command that starts a server within the limit and becomes it.
+    /// Returns the command to put before the command line of a server. The command sets the memory
+    /// limit and executes the server in its own process.
     pub(super) fn wrapper(&self) -> Vec<String> {
         let words = match self {
             Self::Cgroup(folder) => [

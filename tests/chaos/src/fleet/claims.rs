@@ -342,8 +342,8 @@ async fn claim_jobs(store: &PostgresStore) -> anyhow::Result<Vec<DeadServerJob>>
     Ok(store.claim(claim).await?)
 }
 
-/// Begins and ends a job without running anything. Returns false if another server has claimed it
-/// meanwhile, as it may.
+/// Begins and ends a job without running anything. Returns false if another server has claimed the
+/// job in the meantime, which is no error.
 async fn run_job(store: &PostgresStore, id: JobId) -> anyhow::Result<bool> {
     if store.begin(id, Timestamp::now()).await?.is_none() {
         return Ok(false);

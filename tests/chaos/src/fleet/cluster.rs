@@ -7,11 +7,11 @@ use super::database;
 /// The servers of a fleet's database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatabaseKind {
-    /// One server, which crashes and starts again.
+    /// A single database server, which crashes and starts again.
     Single,
-    /// A server and a standby that has every acknowledged commit.
+    /// A database server and a standby that has every acknowledged commit.
     SynchronousStandby,
-    /// A server and a standby that may lag behind.
+    /// A database server and a standby that may lag behind.
     AsynchronousStandby,
 }
 

@@ -35,7 +35,8 @@ const PLAIN_TOOL: &str = "files_tree";
 const WAIT_SECONDS: u64 = 1_000_000;
 /// The most jobs of a caller with many jobs that are claimed before those of all others.
 const EAGER_JOBS_MAX: usize = 200;
-/// The least share of the rate of bare clients with which the store accepts jobs.
+/// The lowest acceptable rate of accepted jobs, as a share of the rate at which clients without a
+/// server insert the same rows.
 const ACCEPTS_SHARE_MIN: f64 = 0.7;
 /// The time for which a server gathers events, in milliseconds.
 const EVENT_GATHER_MS: u64 = 20;

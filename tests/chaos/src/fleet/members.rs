@@ -75,12 +75,12 @@ impl<'f> FleetMemberStarter<'f> {
         self.lease_ms = lease_ms;
     }
 
-    /// Starts the following members with `url` as the address of the database.
+    /// Sets the address `url` of the database with which further members start.
     pub(super) fn set_url(&mut self, url: String) {
         self.url = url;
     }
 
-    /// Starts the following members with these clocks.
+    /// Sets the clocks with which further members start.
     pub(super) fn set_clocks(&mut self, clocks: MemberClocks) {
         self.clocks = clocks;
     }

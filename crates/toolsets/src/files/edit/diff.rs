@@ -138,8 +138,8 @@ fn changed_parts(
     (parts, true)
 }
 
-/// Returns the lengths of the common start and the common end of `old` and `new`, in whole lines,
-/// less the context.
+/// Returns the lengths in bytes of the common start and the common end of `old` and `new`. Both
+/// consist of whole lines and leave out the lines that the diff shows as context.
 fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - same;
@@ -155,8 +155,8 @@ fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     (from + 1, whole_line_tail(old, same_tail))
 }
 
-/// Shortens the last `len` bytes of `text` to whole lines, less the context, and returns their
-/// length.
+/// Shortens the last `len` bytes of `text` to whole lines, without the lines that the diff shows as
+/// context. Returns the length in bytes.
 fn whole_line_tail(text: &[u8], len: usize) -> usize {
     let mut rest = &text[text.len() - len..];
     for _ in 0..=CONTEXT_LINES {

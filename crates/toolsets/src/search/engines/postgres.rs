@@ -66,7 +66,8 @@ impl PostgresSearchServer {
         })
     }
 
-    /// Returns the engine of the namespace `identity`, for vectors of the space `model`.
+    /// Returns the search engine of the namespace `identity`. Its vectors belong to the vector
+    /// space `model`.
     pub fn engine(
         &self,
         identity: SearchNamespaceIdentity,

@@ -87,7 +87,7 @@ pub(super) async fn fill(engine: &dyn SearchEngine, documents: Vec<StoredDocumen
     writer.commit().await.unwrap();
 }
 
-/// The right to write, once the server has noticed that the last writer is gone.
+/// Returns the right to write, once the database has noticed that the last writer is gone.
 pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn SearchEngineWriter> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -57,7 +57,7 @@ struct GitIndex(HashMap<u64, GitIndexEntry>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct GitIndexEntry {
     stat: GitFileStat,
-    /// Beginning of the object name of the file's content.
+    /// The first bytes of the object id that git gives the content of the file.
     name: [u8; NAME_BYTES],
     /// True if the file may have changed without a new modification time ("racy git").
     is_racy: bool,

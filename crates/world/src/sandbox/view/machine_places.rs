@@ -97,8 +97,8 @@ const TOOLCHAIN_VARIABLES: &[&str] =
 /// needs are visible.
 const PREFIX_VARIABLES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 
-/// Environment variables that name a folder for temporary files or caches. Programs see an empty
-/// folder in memory at its path.
+/// Environment variables that name a folder for temporary files or caches. At the path in the
+/// variable, programs see an empty folder in memory.
 const CACHE_VARIABLES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 
 /// The maximum number of bytes to read of the file that names a virtual environment's interpreter.
