@@ -29,8 +29,8 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `rustdoc` twice, if this program was started in its place: for the examples and for the
-/// pages.
+/// Runs `rustdoc` twice, for the examples and for the pages, if Cargo started this program instead
+/// of `rustdoc`.
 pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     std::env::var_os(STANDS_IN)?;
     let run = |args: &[String]| {

@@ -94,7 +94,8 @@ struct DocumentedExample {
     line: usize,
     /// Commands of the example, for bash.
     script: String,
-    /// The lines that it is expected to print, in order. Other lines may come between them.
+    /// The lines that the command is expected to print, in order. Other lines may come between
+    /// them.
     output: Vec<String>,
 }
 

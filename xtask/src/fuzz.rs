@@ -142,8 +142,8 @@ fn build() -> anyhow::Result<PathBuf> {
     programs.next().context("cargo did not report the program of the targets")
 }
 
-/// Runs `rustc` with the coverage flags, if this program was started in its place. Returns the exit
-/// code in that case.
+/// Runs `rustc` with the coverage flags, if Cargo started this program instead of `rustc`. Returns
+/// the exit code in that case.
 pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     std::env::var_os(STANDS_IN)?;
     let (rustc, rustc_args) = args.split_first()?;

@@ -175,7 +175,7 @@ pub(crate) struct RpcMessageMembers {
 /// The value of the member `params` of a JSON-RPC message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RawRpcParams {
-    /// Parameters that are an object, as usual.
+    /// Parameters that are an object, which is the usual case.
     Params(RpcParams),
     /// Parameters of any other JSON type.
     Other(Value),

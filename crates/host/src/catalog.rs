@@ -379,7 +379,8 @@ impl Catalog {
         self.find_named(name).is_some_and(|entry| shown(entry.spec()))
     }
 
-    /// Returns the tool with the name `name` in any spelling, whoever may see it.
+    /// Returns the tool with the name `name` in any spelling, even if it is hidden from some
+    /// callers.
     pub(crate) fn find_named(&self, name: &str) -> Option<&Arc<CatalogToolEntry>> {
         self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at])
     }

@@ -112,7 +112,8 @@ struct MultiSourceRequestOutcome {
 }
 
 impl MultiSourceRequestOutcome {
-    /// Returns the answer of a source, or logs the failure and remembers the first one.
+    /// Returns the answer of a source. If the source failed, logs the failure and remembers the
+    /// first failure.
     fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
         match answer {
             Ok(answer) => {

@@ -153,8 +153,8 @@ struct ListingBudget<'a> {
 }
 
 impl ListingBudget<'_> {
-    /// Moves listed `items` of a `kind` to `all`. Returns false if there was no room for all of
-    /// them.
+    /// Moves listed `items` of a `kind` to `all`. Returns false if `all` was full before all items
+    /// were moved.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, kind: &str) -> bool {
         for item in items {
             let Some(left) = self.bytes.checked_sub(json_len(&item)) else {

@@ -290,7 +290,7 @@ pub(super) fn read_odd_offsets(client: &mut AttackClient) -> CallResults {
     Ok(vec![negative, huge])
 }
 
-/// J06: kills a server during a job, and asks another one about it.
+/// J06: kills a server during a job, and asks the next server about the job.
 pub(super) fn restart_during_job(attempt: &mut AttackAttempt) -> CallResults {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;

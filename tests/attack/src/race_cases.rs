@@ -140,7 +140,7 @@ pub(super) fn write_through_swapped_folder(
     Ok(Vec::new())
 }
 
-/// X08: swaps an allowed program for another one between its check and its start.
+/// X08: replaces an allowed program by another program between its check and its start.
 pub(super) fn swap_program(attempt: &mut AttackAttempt) -> CallResults {
     let base = attempt.folders.base.clone();
     for (folder, text) in [("good", "good"), ("bad", attempt.folders.canary.as_str())] {

@@ -9,7 +9,8 @@ use super::case::AttackCase;
 pub(super) struct AttackCallVariant {
     pub(super) tool: String,
     pub(super) input: Value,
-    /// Distinguishes the variant from others of the case. Empty for the first one.
+    /// Label that distinguishes the variant from other variants of the case. Empty for the first
+    /// variant.
     pub(super) label: String,
 }
 

@@ -73,7 +73,7 @@ impl JobSubmissionLog {
 /// The state that clients share with the thread that starts servers.
 #[derive(Default)]
 pub(super) struct ChaosSharedState {
-    /// The address of the present server, if it listens.
+    /// The address of the running server, if it listens.
     address: Mutex<Option<SocketAddr>>,
     submissions: Mutex<JobSubmissionLog>,
     next_number: AtomicU64,
@@ -94,7 +94,7 @@ struct JobLogProgress {
 }
 
 impl ChaosSharedState {
-    /// Sets the address of the present server.
+    /// Sets the address of the running server.
     pub(super) fn set_address(&self, addr: Option<SocketAddr>) {
         *lock(&self.address) = addr;
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::shell::{checkout, output, tools};
 
-/// What a scenario of an extension lists in place of the revisions in which it runs.
+/// Word that a scenario of an extension lists instead of the revisions in which it runs.
 const EXTENSION: &str = "extension";
 /// Number of the last lines of output that are shown if a scenario wrote no checks.
 const SHOWN_LINES: usize = 8;
@@ -40,7 +40,7 @@ pub(super) struct ScenarioCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScenarioCheckOutcome {
     Passed,
-    /// The server does not do what it should. Warnings count as failures.
+    /// Outcome of a check that failed or gave a warning.
     Failed,
     Skipped,
     /// Outcome that is only for information.

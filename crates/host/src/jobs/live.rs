@@ -36,7 +36,7 @@ pub(super) struct UnfinishedJob {
     /// Work that was begun for the job before the server accepted the job.
     pub(super) ahead: PreparedCallWork,
     cancelled: AtomicBool,
-    /// True if the job stops at this server, and may continue at another one.
+    /// True if the job stops at this server, and may continue at another server.
     stopped: AtomicBool,
     /// True if the job has begun and may run again.
     repeatable: AtomicBool,

@@ -133,8 +133,8 @@ impl JobServiceState {
         Ok(fetched)
     }
 
-    /// Removes expired contents, now and periodically, until the server stops. This is a task of
-    /// its own, so that a slow place for large files delays no takeover of jobs.
+    /// Removes expired contents, now and periodically, until the server stops. Runs as a separate
+    /// task, so that a slow store of large files delays no takeover of jobs.
     pub(super) async fn remove_expired_contents(&self) {
         if !self.is_shared() {
             return;

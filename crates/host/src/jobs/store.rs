@@ -72,7 +72,8 @@ pub trait JobStore: Send + Sync + 'static {
     fn wait_for_change(&self, id: JobId, at_most: Duration) -> BoxFuture<'_, ()>;
 
     /// Returns false if another server may have taken over jobs of this server, because its lease
-    /// cannot be trusted any more. Repeatable jobs must then stop here: they may run elsewhere.
+    /// cannot be trusted any more. Repeatable jobs must then stop at this server, because they may
+    /// run at another server.
     fn is_owner_certain(&self) -> bool;
 
     /// Returns the rest of the time for which [`is_owner_certain`](Self::is_owner_certain) returns

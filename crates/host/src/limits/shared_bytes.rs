@@ -14,7 +14,7 @@ use toolgate_contract::Caller;
 use super::byte_budgets::CallerByteRate;
 use super::shared_rates::{RateBucket, SharedRates};
 
-/// Number of bytes that one call of a shared bucket stands for.
+/// Number of bytes that a shared bucket counts as one call.
 const UNIT_BYTES: u64 = 1024;
 /// Number of slices of a second. A server takes the bytes of one slice at once.
 const SLICES_PER_SECOND: u64 = 20;

@@ -119,8 +119,8 @@ pub trait SearchEngineWriter: Send {
     /// [`SearchEngineError::Failed`] if a vector has another size or a number that is not finite.
     fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> SearchEngineFuture<'_, ()>;
 
-    /// Publishes to other servers whether the index is complete, and from then on that this server
-    /// lives.
+    /// Publishes to other servers whether the index is complete, and regularly after that, that
+    /// this server is alive.
     fn publish_complete(&mut self, complete: bool) -> SearchEngineFuture<'_, ()> {
         let _ = complete;
         Box::pin(async { Ok(()) })

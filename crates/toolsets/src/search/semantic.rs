@@ -265,7 +265,7 @@ impl AdditionalMatchLocation {
         Self { line_start: first, line_end: last, symbol }
     }
 
-    /// Returns the lines of this place and the name that it defines, for an answer as text.
+    /// Returns the lines of this location and the name that they define, for an answer as text.
     fn line(&self) -> String {
         let symbol = self.symbol.as_ref().map(|it| format!(" {}", escape_line(it)));
         format!("{}-{}{}", self.line_start, self.line_end, symbol.unwrap_or_default())

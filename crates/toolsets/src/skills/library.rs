@@ -249,8 +249,8 @@ fn path_in_uri(uri: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case(SCHEME).then_some(path)
 }
 
-/// Returns `true` if `left_out` covers `place`: that file, a folder that contains it, or the skill
-/// that it belongs to.
+/// Returns `true` if the skipped item `left_out` is the file at `place`, a folder that contains the
+/// file, or the skill to which the file belongs.
 fn covers_place(left_out: &SkippedFile, place: &str) -> bool {
     let is_in = |folder: &str| place.strip_prefix(folder).is_some_and(|it| it.starts_with('/'));
     let file = left_out.file.as_str();

@@ -71,7 +71,7 @@ pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolE
 /// The fields to pick from a JSON value, as a tree of names.
 #[derive(Default)]
 struct JsonFieldSelection {
-    /// True if the JSON value at this place in the tree is picked whole.
+    /// True if the JSON value at this node of the tree is picked whole.
     is_whole: bool,
     members: BTreeMap<String, JsonFieldSelection>,
 }

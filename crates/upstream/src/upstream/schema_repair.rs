@@ -178,7 +178,7 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Replaces a type's name that stands in the place of a schema by the schema of that type.
+    /// Replaces the name of a type, written instead of a schema, by the schema of that type.
     fn expand_type(&mut self, schema: &mut Value, at: &str, keyword: &str) {
         if let Some(expanded) = schema.as_str().and_then(schema_named) {
             *schema = expanded;

@@ -35,8 +35,8 @@ use crate::dial;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait for the head of a request, and the longest idle time between requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest wait until a connection to the server can take the next request. Otherwise, the
-/// request gets a new one.
+/// The longest wait until a connection to the server can take the next request. After that, the
+/// forwarder opens a new connection for the request.
 const REUSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The port of HTTPS.
 const HTTPS_PORT: u16 = 443;

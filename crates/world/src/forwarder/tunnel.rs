@@ -84,9 +84,9 @@ pub(super) async fn run_tunnel(
     let _: io::Result<_> = tokio::try_join!(upward, downward);
 }
 
-/// Waits until `client` begins TLS with the name of `target`. Returns the bytes that it has sent,
-/// of which `first` were read before. `None` if it does something else, which is counted as a
-/// refusal.
+/// Waits until `client` begins TLS with the name of `target`. Returns the bytes that `client` has
+/// sent, of which `first` were read before. Returns `None` if `client` sends anything else, which
+/// counts as a refusal.
 pub(super) async fn read_handshake(
     client: &mut TcpStream,
     first: &[u8],

@@ -198,8 +198,9 @@ async fn ask(
     Some(answer).filter(|answer| !answer.hosts.is_empty())
 }
 
-/// Prepares the question to the package manager `source`, and the empty folder in which it is
-/// asked. `None` if it is missing, or if confined programs can change its settings. Blocks.
+/// Prepares the question to the package manager `source`, and the empty folder in which the package
+/// manager starts. Returns `None` if the package manager is missing, or if confined programs can
+/// change its settings. Blocks.
 fn prepare_question(
     processes: &ProcessRunner,
     source: PackageHostSource,

@@ -208,7 +208,8 @@ impl RegistryHostQuery {
     }
 }
 
-/// The width of the terminal that a package manager is told, so that it does not break lines.
+/// The terminal width that the environment of a package manager states, so that its answer has no
+/// line breaks.
 const ANSWER_COLUMNS: &str = "4000";
 
 /// Returns an answer with the host of the registry `url`, and with `variables` that name the

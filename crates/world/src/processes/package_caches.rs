@@ -30,7 +30,7 @@ struct PackageCache {
     sources: &'static [PackageHostSource],
     /// Environment variables that name the cache, and the subfolder that each names.
     variables: &'static [(&'static str, &'static str)],
-    /// An environment variable that names the user's own cache, and the usual place of that cache
+    /// An environment variable that names the user's own cache, and the default path of that cache
     /// in the home folder.
     own: (&'static str, &'static str),
 }

@@ -92,7 +92,7 @@ impl ServerProcessMark {
         ProgramRunTag((self.0 << RUN_BITS) + RUNS)
     }
 
-    /// Returns `true` if the resource limits `worn` of a process contain a tag of this server.
+    /// Returns `true` if `worn`, the resource limits of a process, contain a tag of this server.
     pub(crate) fn matches(self, worn: RlimitLocksValues) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }

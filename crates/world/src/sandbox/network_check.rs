@@ -75,8 +75,8 @@ impl Sandbox {
         self.test_once(inside, || test_network(capabilities, inside, begin))
     }
 
-    /// Returns the result of `test` for programs like those of `inside`, of which the first one is
-    /// kept.
+    /// Returns the result of `test` for programs with the confinement `inside`. The first result is
+    /// kept, and later calls return it.
     fn test_once(
         &self,
         inside: &ProgramConfinement,

@@ -82,7 +82,7 @@ fn is_plain(path: &Path) -> bool {
 }
 
 /// Returns the configuration of `ssh` with the files in `folder`. All connections lead through the
-/// forwarder, so that it reports the refused ones.
+/// forwarder, so that the forwarder reports refused connections.
 fn ssh_config(folder: &Path) -> String {
     let folder = folder.display();
     format!(

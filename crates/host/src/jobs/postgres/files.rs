@@ -464,7 +464,7 @@ async fn write_in_database(
     Ok(work.commit().await?)
 }
 
-/// Inserts the row of a content that is about to be written to the place of large contents.
+/// Inserts the row of a content that is about to be written to the store of large contents.
 async fn announce_content(
     client: &mut Client,
     workspace: &str,
@@ -475,8 +475,8 @@ async fn announce_content(
     Ok(work.commit().await?)
 }
 
-/// Inserts the row of a content, and of the result that it is. Returns false if an earlier try has
-/// inserted it.
+/// Inserts the row of a content, and of the result that it contains. Returns false if an earlier
+/// attempt has inserted them.
 async fn insert_content(
     client: &impl GenericClient,
     workspace: &str,
@@ -513,7 +513,7 @@ async fn complete_content(client: &Client, id: &SharedContentId) -> Result<bool,
     Ok(client.execute_typed(sql, &[(&id as _, Type::BYTEA)]).await? == 1)
 }
 
-/// Returns the place of the complete content `id`.
+/// Returns the location of the complete content `id`.
 async fn find_content(
     client: &Client,
     workspace: &str,

@@ -34,7 +34,7 @@ pub(super) struct SharedResultRow {
     pub(super) keep: Duration,
 }
 
-/// A row of a long result, with the place of its content.
+/// A row of a long result, with the location of its content.
 struct LocatedSharedResult {
     place: SharedContentLocation,
     entry: String,

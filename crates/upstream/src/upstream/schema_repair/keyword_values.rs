@@ -250,7 +250,8 @@ pub(super) fn spelled_boolean(value: &Value) -> Option<bool> {
     }
 }
 
-/// Returns the schema that a text in the place of a schema stands for, such as `"string"`.
+/// Returns the schema that an upstream means if it writes a name such as `"string"` instead of a
+/// schema.
 pub(super) fn schema_named(text: &str) -> Option<Value> {
     match type_named(text)? {
         "any" => Some(json!({})),

@@ -228,7 +228,7 @@ fn open_devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
     Ok(devices)
 }
 
-/// Mounts an empty new root over the old one. Absolute paths still start at the old root.
+/// Mounts an empty new root over the old root. Absolute paths still start at the old root.
 fn mount_bare_root() -> io::Result<OwnedFd> {
     let root = mount_tmpfs(ROOT_SIZE, c"755", c"8192")?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

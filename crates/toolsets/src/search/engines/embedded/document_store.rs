@@ -28,7 +28,7 @@ pub(super) enum DocumentFileStore {
 pub(super) type StoredDocumentChanges = BTreeMap<String, Option<StoredDocument>>;
 
 /// The name of the folder with the earlier versions of documents during a change. An empty file
-/// stands for a missing one.
+/// means that the document did not exist before.
 const UNDO_FOLDER: &str = "before";
 /// The name of the folder with the earlier versions of documents after a change is done, until the
 /// folder is removed.
