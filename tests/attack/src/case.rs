@@ -22,14 +22,17 @@ pub(super) struct AttackCase {
 /// Condition that must hold after the attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AttackCaseAssertion {
-    /// The call fails for one of these reasons, or for any reason if the list is empty.
+    /// Condition that the call fails for one of these reasons, or for any reason if the list is
+    /// empty.
     Error(Vec<ExpectedRefusalReason>),
+    /// Condition that the call succeeds.
     Ok,
-    /// The call succeeds, or fails for one of these reasons.
+    /// Condition that the call succeeds, or fails for one of these reasons.
     OkOrError(Vec<ExpectedRefusalReason>),
-    /// The call fails, or it keeps every byte that it does not edit.
+    /// Condition that the call fails, or that every byte that the call does not edit stays the
+    /// same.
     ErrorOrBytesPreserved,
-    /// JSON-RPC refuses the message with one of these codes.
+    /// Condition that the server refuses the message with one of these JSON-RPC error codes.
     RpcError(Vec<i64>),
     /// Condition that the HTTP status is one of these.
     Status(Vec<u16>),

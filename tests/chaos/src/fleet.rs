@@ -52,17 +52,18 @@ pub(super) struct FleetOptions {
 /// A part of a fleet run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FleetRunPart {
-    /// Workers are killed and frozen, and the database crashes.
+    /// Part in which workers are killed and frozen, and the database crashes.
     Kills,
-    /// The database fails over to a standby.
+    /// Part in which the database fails over to a standby.
     Failover,
-    /// Servers and workers lose the database for a moment, each at another time.
+    /// Part in which each server and worker loses the database for a moment, at different times.
     Partition,
-    /// Workers are killed and frozen, and the database crashes, while clocks are wrong.
+    /// Part in which workers are killed and frozen, and the database crashes, while clocks are
+    /// wrong.
     Clocks,
-    /// Servers behind a load balancer restart.
+    /// Part in which servers behind a load balancer restart.
     Restarts,
-    /// Figures are measured.
+    /// Part that measures figures.
     Figures,
 }
 

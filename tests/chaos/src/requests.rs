@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) enum ChaosRequestOutcome {
     /// Outcome with a complete answer.
     Answered(ChaosHttpAnswer),
-    /// No connection was opened, so nothing was sent.
+    /// Outcome without a connection, so that nothing was sent.
     NotSent,
     /// The request was sent, and no complete answer arrived, for this reason.
     Unknown(String),

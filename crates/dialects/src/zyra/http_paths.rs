@@ -62,17 +62,17 @@ pub(crate) enum ZyraRoute {
     Calls,
     /// Endpoint for the progress of a job as server-sent events, by the job's id.
     Progress(String),
-    /// One job, by its id, as JSON.
+    /// Endpoint for one job as JSON, by the job's id.
     Job(String),
     /// Endpoint for the download of the files that a job produced, by the job's id.
     Download(String),
-    /// The list of a job's files, by the job's id.
+    /// Endpoint for the list of a job's files, by the job's id.
     Manifest(String),
-    /// JSON-RPC messages over a WebSocket.
+    /// Endpoint for JSON-RPC messages over a WebSocket.
     Talk,
     /// Endpoint for the events of a job over a WebSocket, by the job's id.
     Watch(String),
-    /// The health check of the server.
+    /// Endpoint for the health check of the server.
     Health,
 }
 

@@ -9,25 +9,25 @@ use std::io;
 pub enum SandboxSetupStep {
     /// Step that reads the plan of the confinement.
     Plan,
-    /// Joining the control groups that limit memory and processes.
+    /// Step that joins the control groups that limit memory and processes.
     Groups,
     /// Step that creates the namespaces of the sandbox.
     Namespaces,
     /// Step that maps the user id in a user namespace.
     UserIds,
-    /// Opening the files and folders that the program will see.
+    /// Step that opens the files and folders that the program will see.
     Sources,
-    /// Building the file tree that the program will see.
+    /// Step that builds the file tree that the program will see.
     Root,
     /// Step that mounts a separate `/proc`.
     Proc,
     /// Step that sets up a separate network.
     Network,
-    /// Entering the file tree that the program will see.
+    /// Step that enters the file tree that the program will see.
     Enter,
     /// Step that opens the working directory.
     Folder,
-    /// Finding the program in the file tree of the sandbox.
+    /// Step that finds the program in the file tree of the sandbox.
     Program,
     /// Step that sets the resource limits of the program.
     Limits,
@@ -39,7 +39,7 @@ pub enum SandboxSetupStep {
     Seccomp,
     /// Step that executes the program.
     Start,
-    /// Testing that a program reaches only the hosts that are allowed.
+    /// Step that tests that a program reaches only the hosts that are allowed.
     NetworkTest,
 }
 

@@ -26,9 +26,9 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message to the task that keeps an index of documents.
 pub(super) enum DocumentIndexUpdaterRequest {
-    /// Answer when the index is up to date, or when it cannot be.
+    /// Request to answer when the index is up to date, or when it cannot be brought up to date.
     CatchUp(oneshot::Sender<()>),
-    /// Check the index, which seems damaged for this reason.
+    /// Request to check the index, which seems damaged for this reason.
     Damaged(String),
     /// Request to put documents into the index and to remove others.
     Change(DocumentChange),

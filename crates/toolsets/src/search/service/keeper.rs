@@ -60,9 +60,9 @@ const CHANGED_MAX: usize = 1024;
 pub(super) enum IndexUpdaterRequest {
     /// Request to index everything that has changed up to now, and then to answer.
     CatchUp(oneshot::Sender<()>),
-    /// Read the file at this path, which differs from the index.
+    /// Request to read the file at this path, which differs from the index.
     Changed(String),
-    /// Check the index, which seems damaged for this reason.
+    /// Request to check the index, which seems damaged for this reason.
     Damaged(String),
 }
 
