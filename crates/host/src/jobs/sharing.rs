@@ -33,7 +33,7 @@ impl JobServiceState {
                 continue;
             };
             if store.is_draining() {
-                tracing::info!("this server drains: it starts no more jobs");
+                tracing::info!("this server is draining and starts no more jobs");
                 return self.drain().await;
             }
             match self.claim_waiting(store).await {

@@ -61,8 +61,9 @@ pub(super) struct ConnectArgs {
     /// key from standard input
     #[arg(long, value_name = "KEY", requires = "url")]
     key: Option<String>,
-    /// Projects in which the client uses the server. Default: all projects with `--url`, and
-    /// otherwise this project if the client has settings for single projects
+    /// Projects in which the client uses the server. With `--url`, the default is all projects.
+    /// Without `--url`, the default is this project, or all projects if the client has no settings
+    /// for single projects
     #[arg(long, value_enum, requires = "client")]
     scope: Option<ClientSettingsScope>,
     /// Name of the server in the client

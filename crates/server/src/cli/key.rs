@@ -34,8 +34,8 @@ needs a key."
 pub(super) struct KeyCommandArgs {
     #[command(subcommand)]
     command: Option<KeyCommand>,
-    /// Caller's name in policy, limits, jobs and the audit log. Without a command, toolgate prints
-    /// configuration lines instead of writing the key file
+    /// Caller's name in policy, limits, jobs and the audit log. `toolgate key NAME` prints the
+    /// configuration lines of a key, and does not write the key file
     #[arg(required = true)]
     name: Option<String>,
     /// Name after a misspelled command

@@ -366,7 +366,7 @@ fn a_drained_fleet_begins_no_jobs_and_lets_running_ones_end() {
     wait_for_starts(&workspace, "running", 1);
     let (code, text) = std::thread::scope(|scope| {
         let draining = scope.spawn(|| fleet(&workspace, &database, &["drain", "--all"]));
-        wait_until("the server drains", || server.log().contains("this server drains"));
+        wait_until("the server drains", || server.log().contains("this server is draining"));
         let_continue(&workspace);
         draining.join().unwrap()
     });

@@ -131,8 +131,8 @@ fn refusal(
         ),
         TunnelProtocol::Ssh | TunnelProtocol::Other if allowed == TunnelUse::Any => None,
         TunnelProtocol::Ssh | TunnelProtocol::Other => Some(
-            "the tunnel does not use TLS; other protocols need a rule with the \
-             port, and no path or credential for the host"
+            "the tunnel does not use TLS; to allow another protocol, use a rule that names the \
+             host and port, and remove the paths and credentials of the host"
                 .to_owned(),
         ),
     }

@@ -79,7 +79,8 @@ impl SettingsChangeRecord {
     pub(super) fn store(&self) -> anyhow::Result<()> {
         let path = record_path(&self.file, &self.name)
             .context("there is no state folder: neither XDG_STATE_HOME nor HOME is set")?;
-        let folder = path.parent().context("the record has no folder")?;
+        let folder =
+            path.parent().context("the path of the record of this change has no parent folder")?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut file = NamedTempFile::new_in(folder)?;
         file.write_all(&serde_json::to_vec(self)?)?;

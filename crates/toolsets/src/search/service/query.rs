@@ -95,7 +95,7 @@ fn parse_vector(
         }
     };
     if let Some(at) = numbers.iter().position(|it| !it.is_finite()) {
-        return Err(format!("its number {at} is not finite"));
+        return Err(format!("the number at index {at} is not finite"));
     }
     let largest = numbers.iter().fold(0.0_f64, |most, it| most.max(it.abs()));
     if largest == 0.0 {
