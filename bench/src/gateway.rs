@@ -6,7 +6,7 @@ mod contenders;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_host::{MessageSchema, SchemaFile, SchemaFiles, SchemaRegistry};
+use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, SharedSchemaId};
 
 use crate::http::{BenchRequestHeaders, LoadTestResult, RequestSchedule, load};
 use crate::row::{BenchResultRow, PerformanceGoal};
@@ -124,7 +124,7 @@ fn schema_check(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a schema validation");
     let (schema, value) = schema_and_value();
     let file = SchemaFile { path: "checked.json".to_owned(), schema };
-    let files = SchemaFiles { shared: vec![(MessageSchema::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchemaId::Envelope, file)], tools: Vec::new() };
     let registry = SchemaRegistry::new(files).map_err(|err| anyhow::anyhow!(err.why))?;
     let checker = registry.load_envelope();
     anyhow::ensure!(checker.problems(&value).is_empty(), "a valid value is refused");

@@ -13,7 +13,7 @@ use toolgate_contract::{
 };
 
 use crate::pipeline::validate::OutputSchemaCheck;
-use crate::schemas::{MessageSchema, SchemaRegistry};
+use crate::schemas::{SchemaRegistry, SharedSchemaId};
 use crate::secrets::SecretSet;
 
 pub use log::EnvelopeLog;
@@ -71,7 +71,7 @@ impl EnvelopeBuilder {
     /// The input does not match, or names another tool.
     pub fn check_tool_io(&self, origin: &EnvelopeRequestInfo) -> Result<(), CallError> {
         let Some(io) = &origin.io else { return Ok(()) };
-        let mut problems = self.schemas.shared_problems(MessageSchema::ToolIo, io);
+        let mut problems = self.schemas.shared_problems(SharedSchemaId::ToolIo, io);
         if problems.is_empty() && io["tool"].as_str() != origin.tool.as_deref() {
             let named = origin.tool.as_deref().unwrap_or_default();
             let message = format!("it differs from the called tool, `{named}`");
@@ -194,7 +194,7 @@ impl EnvelopeBuilder {
         let mut none = Map::new();
         let fields = fields.unwrap_or(&mut none);
         fields.insert("data".to_owned(), data.unwrap_or_default());
-        let problems = self.schemas.shared_problems(MessageSchema::Envelope, &value);
+        let problems = self.schemas.shared_problems(SharedSchemaId::Envelope, &value);
         let data = value.get_mut("data").map(Value::take);
         envelope.data = data.filter(|data| !data.is_null());
         if !problems.is_empty() {

@@ -42,7 +42,7 @@ use toolgate_contract::{JobId, JobState, PreparedCallWork};
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
     FleetCredentialLock, FleetCredentialState, FleetCredentials, FleetDurability, FleetReport,
-    FleetServer, FleetServerKind, FleetServerProfile, FleetServerStatus, FleetStatus,
+    FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetStatus,
     PostgresStore, PostgresStoreSettings, SettingsDigests,
 };
 pub(crate) use resources::resources;

@@ -59,8 +59,8 @@ pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
     ClaimableJobGroup, DeadServerJob, FleetCredentialLock, FleetCredentialState, FleetCredentials,
-    FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerKind,
-    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionContext,
+    FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerProfile,
+    FleetServerRole, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionContext,
     JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,
     NewJob, PostgresStore, PostgresStoreSettings, RequestToJobOwner, SettingsDigests, SqliteStore,
     StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
@@ -75,13 +75,13 @@ pub use pipeline::call_observer::{
 pub use pipeline::validate::{OutputSchemaCheck, OutputSchemaCheckRules};
 pub use policy::scopes::TokenScope;
 pub use policy::{
-    KnownToolSet, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, PolicyRuleError,
-    ToolPolicy, check_pattern,
+    KnownToolSet, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, ToolPolicy,
+    ToolRuleError, check_pattern,
 };
 pub use requests::IncomingRequest;
 pub use schemas::{
-    LazySchemaValidator, MessageSchema, SchemaCounts, SchemaError, SchemaFile, SchemaFiles,
-    SchemaFingerprint, SchemaRegistry, ToolIoError, ToolIoValidators, ToolSchemaDirection,
+    LazySchemaValidator, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
+    SchemaRegistry, SharedSchemaId, ToolIoError, ToolIoValidators, ToolSchemaDirection,
 };
 pub use secrets::{REDACTED, SecretSet};
 pub use tool_search::{
@@ -230,7 +230,7 @@ impl Gate {
         self,
         settings: ToolSearchSettings,
         vectors: Option<ToolVectors>,
-    ) -> Result<Self, PolicyRuleError> {
+    ) -> Result<Self, ToolRuleError> {
         Ok(Self { tool_search: ToolSearch::new(settings, vectors)?, ..self })
     }
 
@@ -437,7 +437,7 @@ impl Host {
     ///
     /// # Errors
     /// Returns the first rule that matches nothing.
-    pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), PolicyRuleError> {
+    pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), ToolRuleError> {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
         let library = &gate.library;

@@ -21,7 +21,7 @@ use toolgate_contract::{
 };
 
 use crate::gauges::CallPoolGauge;
-use crate::policy::{KnownToolSet, PolicyRuleError};
+use crate::policy::{KnownToolSet, ToolRuleError};
 use byte_budgets::ByteBudgets;
 use caller_pools::{CallerPoolPermit, CallerPools};
 use rates::RateLimits;
@@ -181,7 +181,7 @@ impl CallLimits {
     ///
     /// # Errors
     /// A pattern is invalid.
-    pub fn with_rates(self, rules: &[CallRate]) -> Result<Self, PolicyRuleError> {
+    pub fn with_rates(self, rules: &[CallRate]) -> Result<Self, ToolRuleError> {
         Ok(Self { rates: Some(RateLimits::new(rules, MonotonicClock)?), ..self })
     }
 
@@ -214,7 +214,7 @@ impl CallLimits {
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
-    pub fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
 

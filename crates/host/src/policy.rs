@@ -33,7 +33,7 @@ pub use explain::{PolicyDecision, PolicyExplanation};
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::{fuzz_paths, fuzz_patterns, fuzz_when};
 pub(crate) use pattern::ToolPattern;
-pub use pattern::{KnownToolSet, PolicyRuleError, check_pattern};
+pub use pattern::{KnownToolSet, ToolRuleError, check_pattern};
 pub(crate) use permit::{CallPermit, PolicyDenial};
 pub use rule::{PolicyEffect, PolicyRule};
 
@@ -129,7 +129,7 @@ impl ToolPolicy {
         allow: &[String],
         deny: &[String],
         effects_max: Effects,
-    ) -> Result<Self, PolicyRuleError> {
+    ) -> Result<Self, ToolRuleError> {
         let mut rules = single_pattern_rules("tools.deny", deny, PolicyEffect::Deny)?;
         if effects_max < Effects::Runs {
             let above = RuleToolSelection::AboveEffects(effects_max);
@@ -164,7 +164,7 @@ impl ToolPolicy {
     }
 
     /// Requires a confirmation for each call of a tool that matches `confirm`.
-    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, PolicyRuleError> {
+    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, ToolRuleError> {
         Ok(Self {
             confirm: single_pattern_rules("tools.confirm", confirm, PolicyEffect::Confirm)?,
             ..self
@@ -183,13 +183,13 @@ impl ToolPolicy {
         mut self,
         rules: &[PolicyRule],
         default: PolicyEffect,
-    ) -> Result<Self, PolicyRuleError> {
+    ) -> Result<Self, ToolRuleError> {
         let mut names = HashSet::new();
         for written in rules {
             let rule = CompiledPolicyRule::new(written, &self.bounds)?;
             if !names.insert(rule.name.clone()) {
                 let why = "another rule has the same name; each rule needs its own name";
-                return Err(PolicyRuleError::InvalidRule {
+                return Err(ToolRuleError::InvalidRule {
                     name: written.name.clone(),
                     why: why.to_owned(),
                 });
@@ -214,13 +214,13 @@ impl ToolPolicy {
     }
 
     /// Restricts callers with a token to the tools of their scopes, if there are any scopes.
-    pub fn with_scopes(self, scopes: &[TokenScope]) -> Result<Self, PolicyRuleError> {
+    pub fn with_scopes(self, scopes: &[TokenScope]) -> Result<Self, ToolRuleError> {
         Ok(Self { scopes: TokenScopes::new(scopes)?, ..self })
     }
 
     /// Checks that each policy rule matches one of the `known` tools, because a misspelled rule
     /// would have no effect.
-    pub fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         let (tools_rules, others) = self.rules.split_at(self.tools_rule_count);
         tools_rules.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
         let text_prompts = ToolId::new("prompts");
@@ -552,7 +552,7 @@ fn single_pattern_rules(
     setting: &'static str,
     patterns: &[String],
     effect: PolicyEffect,
-) -> Result<Vec<CompiledPolicyRule>, PolicyRuleError> {
+) -> Result<Vec<CompiledPolicyRule>, ToolRuleError> {
     let rules = patterns.iter().map(|pattern| {
         let tools = vec![ToolPattern::new(setting, pattern)?];
         let matching = RuleToolSelection::Matching { tools, effects: Vec::new() };

@@ -40,7 +40,7 @@ const REPAIR_ROUNDS_MAX: usize = 2;
 
 /// A schema of messages that belongs to no single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MessageSchema {
+pub enum SharedSchemaId {
     /// Schema of the envelope with the outcome of a call.
     Envelope,
     /// Schema of one request in a log of requests.
@@ -62,7 +62,7 @@ pub enum ToolSchemaDirection {
 #[derive(Debug, Clone, Default)]
 pub struct SchemaFiles {
     /// Schemas that apply in addition to the built-in shared ones.
-    pub shared: Vec<(MessageSchema, SchemaFile)>,
+    pub shared: Vec<(SharedSchemaId, SchemaFile)>,
     /// Additional schemas of tools, with the tool's id in any spelling.
     pub tools: Vec<(String, ToolSchemaDirection, SchemaFile)>,
 }
@@ -80,7 +80,7 @@ pub struct SchemaFile {
 pub struct SchemaRegistry {
     compiled: Arc<CompiledSchemaCache>,
     pool: BlockingWorkPool,
-    shared: Vec<MessageSchemaEntry>,
+    shared: Vec<SharedSchema>,
     files: BTreeMap<(String, ToolSchemaDirection), SchemaFile>,
     /// Validators of the tools' inputs and outputs, by the tool's id with `_` for each separator.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
@@ -145,8 +145,8 @@ struct CompiledSchemaCache {
 
 /// A shared schema and the file that narrows it, if there is one. Both are compiled when they are
 /// first used.
-struct MessageSchemaEntry {
-    which: MessageSchema,
+struct SharedSchema {
+    which: SharedSchemaId,
     file: Option<SchemaFile>,
     /// Validators of the built-in schema and of the file's schema.
     checkers: OnceLock<Vec<LazySchemaValidator>>,
@@ -161,7 +161,7 @@ pub struct SchemaCounts {
     pub validators_compiled: usize,
 }
 
-impl MessageSchema {
+impl SharedSchemaId {
     /// All kinds of shared schemas.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
@@ -200,10 +200,10 @@ impl SchemaRegistry {
     /// # Errors
     /// A file is not a valid schema. The error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
-        let shared = MessageSchema::ALL.map(|which| {
+        let shared = SharedSchemaId::ALL.map(|which| {
             let mut found = files.shared.iter().filter(|(other, _)| *other == which);
             let file = found.next_back().map(|(_, file)| file.clone());
-            MessageSchemaEntry { which, file, checkers: OnceLock::new() }
+            SharedSchema { which, file, checkers: OnceLock::new() }
         });
         let files = files.tools.into_iter();
         let files = files.map(|(tool, side, file)| ((fold_name(&tool).into_owned(), side), file));
@@ -230,24 +230,24 @@ impl SchemaRegistry {
     /// Returns the validator of envelopes. If a file narrows the built-in schema, returns the
     /// validator of the file's schema.
     pub fn load_envelope(&self) -> &LazySchemaValidator {
-        self.shared(MessageSchema::Envelope)
+        self.shared(SharedSchemaId::Envelope)
     }
 
     /// Returns the validator of the shared schema `which`. If a file narrows that schema, returns
     /// the validator of the file's schema.
-    pub fn shared(&self, which: MessageSchema) -> &LazySchemaValidator {
+    pub fn shared(&self, which: SharedSchemaId) -> &LazySchemaValidator {
         self.shared_checkers(which).last().expect("the built-in schema is always there")
     }
 
     /// Returns the violations of a shared schema by `value`: first of the built-in schema `which`,
     /// then of the file that narrows it.
-    pub fn shared_problems(&self, which: MessageSchema, value: &Value) -> Vec<ValidationProblem> {
+    pub fn shared_problems(&self, which: SharedSchemaId, value: &Value) -> Vec<ValidationProblem> {
         first_problems(self.shared_checkers(which), value)
     }
 
-    fn shared_checkers(&self, which: MessageSchema) -> &[LazySchemaValidator] {
+    fn shared_checkers(&self, which: SharedSchemaId) -> &[LazySchemaValidator] {
         let found = self.shared.iter().find(|entry| entry.which == which);
-        let MessageSchemaEntry { file, checkers, .. } =
+        let SharedSchema { file, checkers, .. } =
             found.expect("there is one of each from the start");
         checkers.get_or_init(|| {
             let schema: Value = serde_json::from_str(which.builtin_text()).expect("it is JSON");
@@ -283,7 +283,7 @@ impl SchemaRegistry {
         };
         let io = Arc::new(ToolIoValidators {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
-            shared: self.shared_checkers(MessageSchema::ToolIo).to_vec(),
+            shared: self.shared_checkers(SharedSchemaId::ToolIo).to_vec(),
             input: checkers(ToolSchemaDirection::Input, Some(&spec.input_schema))?,
             output: checkers(ToolSchemaDirection::Output, spec.output_schema.as_ref())?,
             pool: self.pool.clone(),

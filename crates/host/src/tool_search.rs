@@ -17,7 +17,7 @@ use toolgate_contract::{AnyTool, Caller, ToolError, ToolErrorKind, ToolId, ToolS
 use crate::Gate;
 use crate::catalog::ServerDescriptionMap;
 use crate::live_gate::ReloadableGate;
-use crate::policy::{PolicyRuleError, ToolPattern};
+use crate::policy::{ToolPattern, ToolRuleError};
 use answers::CallerToolSearch;
 use lists::SentToolLists;
 use memory::ToolSearchMemory;
@@ -130,7 +130,7 @@ impl ToolSearch {
     pub(crate) fn new(
         settings: ToolSearchSettings,
         vectors: Option<ToolVectors>,
-    ) -> Result<Self, PolicyRuleError> {
+    ) -> Result<Self, ToolRuleError> {
         let favourites = settings.favourites.iter();
         let favourites = favourites.map(|pattern| ToolPattern::new(FAVOURITES, pattern));
         let favourites = favourites.collect::<Result<_, _>>()?;

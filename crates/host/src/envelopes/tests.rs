@@ -81,7 +81,7 @@ fn tool_input_that_lacks_the_common_fields_is_refused() {
 fn impossible(validation: OutputSchemaCheck, folder: &Path) -> EnvelopeBuilder {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };
-    let files = SchemaFiles { shared: vec![(MessageSchema::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchemaId::Envelope, file)], tools: Vec::new() };
     let schemas = SchemaRegistry::new(files).expect("a schema");
     let settings = EnvelopeSettings { validation, deterministic: true };
     let log = EnvelopeLog::open(folder, true).expect("a log");

@@ -44,7 +44,7 @@ use failures::FailedDatabaseWrite;
 pub(super) use files::{ContentSharingError, FleetContentStore};
 use known_runs::{ServerJobRuns, SharedJobRuns};
 use lease::{FleetServerRow, ServerLease};
-pub use profile::{FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests};
+pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use status::{FleetServerStatus, FleetStatus};
 

@@ -13,7 +13,7 @@ use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
 use super::shared_rates::RateBucket;
-use crate::policy::{KnownToolSet, PolicyRuleError, ToolPattern};
+use crate::policy::{KnownToolSet, ToolPattern, ToolRuleError};
 
 /// Name of the setting with the rate rules.
 const SETTING: &str = "limits.rate";
@@ -57,7 +57,7 @@ pub(super) struct CallRateBuckets<C: Clock = MonotonicClock> {
 
 impl<C: Clock + Clone> RateLimits<C> {
     /// Creates rate limits from `rules`. The first rule that matches a tool applies.
-    pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, PolicyRuleError> {
+    pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, ToolRuleError> {
         let rules = rules.iter().map(|CallRate { tools, calls, per }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
             let quota = Quota::with_period(one).expect("not zero").allow_burst(*calls);
@@ -72,7 +72,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 

@@ -11,7 +11,7 @@ use toolgate_contract::{
 
 use crate::catalog::CatalogToolEntry;
 use crate::header_params;
-use crate::policy::{KnownToolSet, PolicyRuleError, ToolPattern};
+use crate::policy::{KnownToolSet, ToolPattern, ToolRuleError};
 use crate::schemas::{SchemaValidationTask, ToolIoValidators, ToolSchemaDirection};
 
 /// Name of the setting with the patterns of tools whose invalid output is logged instead of
@@ -49,17 +49,17 @@ impl OutputSchemaCheckRules {
     pub fn new(
         rules: &[(&str, OutputSchemaCheck)],
         default: OutputSchemaCheck,
-    ) -> Result<Self, PolicyRuleError> {
+    ) -> Result<Self, ToolRuleError> {
         let rules =
             rules.iter().map(|(tools, check)| Ok((ToolPattern::new(SETTING, tools)?, *check)));
-        Ok(Self { rules: rules.collect::<Result<_, PolicyRuleError>>()?, default })
+        Ok(Self { rules: rules.collect::<Result<_, ToolRuleError>>()?, default })
     }
 
     /// Checks that each rule matches one of the `known` tools.
     ///
     /// # Errors
     /// Returns the first rule that matches nothing.
-    pub fn check_rules(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub fn check_rules(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
 

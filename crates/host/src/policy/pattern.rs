@@ -19,7 +19,7 @@ const LATER_SIMILARITY_MIN: f64 = 0.85;
 
 /// Error in a rule of the settings that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
-pub enum PolicyRuleError {
+pub enum ToolRuleError {
     /// The tool pattern of a rule is invalid.
     #[error("in {setting}: `{pattern}` is not a tool pattern such as `files.*`: {why}")]
     InvalidPattern {
@@ -52,16 +52,16 @@ pub enum PolicyRuleError {
 
 impl ToolPattern {
     /// Parses the tool pattern `pattern`, which comes from `setting`.
-    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, PolicyRuleError> {
+    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, ToolRuleError> {
         let pattern = pattern.to_owned();
         if let Some(why) = glob_problem(&pattern) {
-            return Err(PolicyRuleError::InvalidPattern { setting, pattern, why });
+            return Err(ToolRuleError::InvalidPattern { setting, pattern, why });
         }
         match Glob::new(&fold_name(&pattern)) {
             Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
             Err(err) => {
                 let why = err.kind().to_string();
-                Err(PolicyRuleError::InvalidPattern { setting, pattern, why })
+                Err(ToolRuleError::InvalidPattern { setting, pattern, why })
             }
         }
     }
@@ -78,7 +78,7 @@ impl ToolPattern {
     }
 
     /// Checks that the pattern matches a `known` tool, or may match a tool that is added later.
-    pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         let KnownToolSet { tools, later_toolsets: later } = known;
         if tools.iter().any(|id| self.matches(id))
             || later.iter().any(|toolset| self.may_match(toolset))
@@ -95,7 +95,7 @@ impl ToolPattern {
             false => id.to_string(),
         });
         let nearest = self.nearest_later(later).or(nearest);
-        Err(PolicyRuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
+        Err(ToolRuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
     /// Returns this pattern with the one of the `later` toolsets whose name is most similar, if it
@@ -138,7 +138,7 @@ pub fn check_pattern(
     setting: &'static str,
     pattern: &str,
     known: &KnownToolSet,
-) -> Result<(), PolicyRuleError> {
+) -> Result<(), ToolRuleError> {
     ToolPattern::new(setting, pattern)?.check(known)
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::expression::{ExpressionSettings, PolicyCondition};
-use super::pattern::{CallerNamePattern, KnownToolSet, PolicyRuleError, ToolPattern};
+use super::pattern::{CallerNamePattern, KnownToolSet, ToolPattern, ToolRuleError};
 use super::{PolicyRequest, PolicyRuleName};
 
 /// Name of the setting with the policy rules.
@@ -123,9 +123,9 @@ impl CompiledPolicyRule {
     pub(super) fn new(
         written: &PolicyRule,
         bounds: &ExpressionSettings,
-    ) -> Result<Self, PolicyRuleError> {
+    ) -> Result<Self, ToolRuleError> {
         let PolicyRule { name, effect, callers, roles, tools, effects, when, message } = written;
-        let bad = |why: String| PolicyRuleError::InvalidRule { name: name.clone(), why };
+        let bad = |why: String| ToolRuleError::InvalidRule { name: name.clone(), why };
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
             return Err(bad(format!(
@@ -156,7 +156,7 @@ impl CompiledPolicyRule {
     }
 
     /// Checks that each tool pattern of the rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         match &self.tools {
             RuleToolSelection::Matching { tools: patterns, .. }
             | RuleToolSelection::NotMatching(patterns) => {

@@ -2,7 +2,7 @@
 
 use toolgate_contract::{Caller, CallerKind, Effects, ToolSpec};
 
-use crate::policy::{KnownToolSet, PolicyRuleError, ToolPattern};
+use crate::policy::{KnownToolSet, ToolPattern, ToolRuleError};
 
 /// An OAuth scope and the tools that it allows.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub(crate) enum ScopeCheck {
 }
 
 impl TokenScopes {
-    pub(crate) fn new(scopes: &[TokenScope]) -> Result<Self, PolicyRuleError> {
+    pub(crate) fn new(scopes: &[TokenScope]) -> Result<Self, ToolRuleError> {
         let granted = scopes.iter().map(|TokenScope { name, tools, effects }| {
             let tools = tools.iter().map(|pattern| ToolPattern::new("scopes.tools", pattern));
             let tools = tools.collect::<Result<_, _>>()?;
@@ -48,7 +48,7 @@ impl TokenScopes {
     }
 
     /// Checks that each tool pattern of the scopes matches one of the `known` tools.
-    pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), PolicyRuleError> {
+    pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 

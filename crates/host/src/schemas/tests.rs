@@ -54,7 +54,7 @@ fn failure() -> Value {
 #[test]
 fn the_builtin_schemas_are_valid() {
     let registry = SchemaRegistry::default();
-    for which in MessageSchema::ALL {
+    for which in SharedSchemaId::ALL {
         let schema = registry.shared(which).schema().clone();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         assert!(jsonschema::meta::is_valid(&schema), "{which:?}");
@@ -148,9 +148,9 @@ fn a_schema_file_adds_restrictions_and_removes_none() {
 fn a_file_of_a_shared_schema_narrows_the_built_in_one() {
     let schema = json!({ "required": ["metadata"] });
     let file = SchemaFile { path: "tool_io.json".to_owned(), schema };
-    let files = SchemaFiles { shared: vec![(MessageSchema::ToolIo, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchemaId::ToolIo, file)], tools: Vec::new() };
     let registry = SchemaRegistry::new(files).expect("schemas");
-    let problems = |io: Value| registry.shared_problems(MessageSchema::ToolIo, &io).len();
+    let problems = |io: Value| registry.shared_problems(SharedSchemaId::ToolIo, &io).len();
     let tool = "mcp.tool:docs.search";
     assert_eq!(problems(json!({ "tool": tool, "input": {}, "metadata": {} })), 0);
     assert_eq!(problems(json!({ "tool": tool, "input": {} })), 1);
@@ -160,7 +160,7 @@ fn a_file_of_a_shared_schema_narrows_the_built_in_one() {
 #[test]
 fn an_invalid_schema_file_is_named() {
     let file = SchemaFile { path: "x/y.json".to_owned(), schema: json!({ "type": 1 }) };
-    let files = SchemaFiles { shared: vec![(MessageSchema::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(SharedSchemaId::Envelope, file)], tools: Vec::new() };
     let why = SchemaRegistry::new(files).expect_err("no schema").to_string();
     assert!(why.starts_with("the schema x/y.json is not usable: "), "{why}");
 }

@@ -14,8 +14,8 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{ToolErrorKind, exact_json, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
-    EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, MessageSchema, SchemaFile, SchemaFiles,
-    SchemaRegistry, ToolSchemaDirection,
+    EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
+    SharedSchemaId, ToolSchemaDirection,
 };
 use toolgate_world::Root;
 
@@ -175,7 +175,7 @@ fn read_folder(
 /// tool IO, or an envelope. The name of the file decides the kind.
 enum SchemaFileKind {
     Tool(String, ToolSchemaDirection),
-    Shared(MessageSchema),
+    Shared(SharedSchemaId),
     /// Schema of the envelope of requests or of answers. Both schemas have the same file name, so
     /// toolgate tells them apart by their content.
     Envelope,
@@ -194,8 +194,8 @@ impl SchemaFileKind {
             (_, Some((tool, side))) => {
                 Some(Self::Tool(catalog_name(&tool.replace('_', ".")).to_owned(), side))
             }
-            ("tool_io", None) => Some(Self::Shared(MessageSchema::ToolIo)),
-            ("request_envelope", None) => Some(Self::Shared(MessageSchema::RequestEnvelope)),
+            ("tool_io", None) => Some(Self::Shared(SharedSchemaId::ToolIo)),
+            ("request_envelope", None) => Some(Self::Shared(SharedSchemaId::RequestEnvelope)),
             ("envelope", None) => Some(Self::Envelope),
             (_, None) => None,
         }
@@ -245,14 +245,14 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(Schem
 
 /// Determines the envelope that `envelope.schema.json` describes: a request requires `method`, an
 /// answer `ok`.
-fn envelope_kind(file: &SchemaFile) -> anyhow::Result<MessageSchema> {
+fn envelope_kind(file: &SchemaFile) -> anyhow::Result<SharedSchemaId> {
     let needs = |name: &str| {
         let required = file.schema["required"].as_array();
         required.is_some_and(|required| required.iter().any(|field| field == name))
     };
     match (needs("method"), needs("ok")) {
-        (true, false) => Ok(MessageSchema::RequestEnvelope),
-        (false, true) => Ok(MessageSchema::Envelope),
+        (true, false) => Ok(SharedSchemaId::RequestEnvelope),
+        (false, true) => Ok(SharedSchemaId::Envelope),
         (true, true) | (false, false) => bail!(
             "the schema {} describes no envelope: the schema of answers requires `ok`, and the \
              schema of requests requires `method`",

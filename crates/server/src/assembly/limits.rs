@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_host::{
-    CallLimits, CallRate, CallerByteRate, FleetServerKind, JobSettings, JobStoreKind,
+    CallLimits, CallRate, CallerByteRate, FleetServerRole, JobSettings, JobStoreKind,
     RateOutagePolicy,
 };
 
@@ -120,8 +120,8 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
 /// accepts jobs runs none.
 pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
     let total = match config.fleet.kind {
-        FleetServerKind::Front => 0,
-        FleetServerKind::Server | FleetServerKind::Worker => config.limits.jobs(),
+        FleetServerRole::Front => 0,
+        FleetServerRole::Server | FleetServerRole::Worker => config.limits.jobs(),
     };
     (total, caller_share(config)(total))
 }

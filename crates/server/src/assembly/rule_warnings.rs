@@ -1,7 +1,7 @@
 //! Messages about policy rules that match no tool, or cannot be evaluated for most tools.
 
 use anyhow::anyhow;
-use toolgate_host::PolicyRuleError;
+use toolgate_host::ToolRuleError;
 
 use crate::config::{Config, PolicyRule};
 
@@ -22,8 +22,8 @@ pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
 
 /// Adds to `err` the line in the settings file with the pattern that matches no tool, if only one
 /// line has it.
-pub(crate) fn add_line(err: &PolicyRuleError, config: &Config) -> anyhow::Error {
-    let (PolicyRuleError::NoMatch { pattern, .. }, Some(source)) = (err, &config.source) else {
+pub(crate) fn add_line(err: &ToolRuleError, config: &Config) -> anyhow::Error {
+    let (ToolRuleError::NoMatch { pattern, .. }, Some(source)) = (err, &config.source) else {
         return anyhow!("{err}");
     };
     let quoted = [format!("\"{pattern}\""), format!("'{pattern}'")];

@@ -20,7 +20,7 @@ use toolgate::{
     HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
 };
 use toolgate_dialects::Dialect;
-use toolgate_host::FleetServerKind;
+use toolgate_host::FleetServerRole;
 use toolgate_transports::http::WorkerPool;
 
 use super::envelope_options::EnvelopeOptions;
@@ -154,7 +154,7 @@ impl ServeArgs {
             config.log.calls = lines.into();
         }
         if self.no_jobs {
-            config.fleet.kind = FleetServerKind::Front;
+            config.fleet.kind = FleetServerRole::Front;
         }
         if let Some(listen) = self.listen {
             config.server.listen = listen;

@@ -12,7 +12,7 @@ use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::Config;
 use toolgate::serve::shutdown;
 use toolgate::telemetry::call_lines::print_calls;
-use toolgate_host::FleetServerKind;
+use toolgate_host::FleetServerRole;
 
 use super::serve::CallLogLineFormatArg;
 use super::{WorkspaceFolderArgs, run_to_end};
@@ -97,7 +97,7 @@ fn print_start(args: &WorkArgs) {
 impl WorkArgs {
     /// Applies the options of `toolgate work` to `config`.
     fn adapt(&self, config: &mut Config) {
-        config.fleet.kind = FleetServerKind::Worker;
+        config.fleet.kind = FleetServerRole::Worker;
         if let Some(lines) = self.log {
             config.log.calls = lines.into();
         }

@@ -8,7 +8,7 @@ use rusty_s3::Credentials;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_host::{
-    FleetLargeFileLocation, FleetServerKind, FleetServerProfile, PostgresStoreSettings,
+    FleetLargeFileLocation, FleetServerProfile, FleetServerRole, PostgresStoreSettings,
     SettingsDigests,
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
@@ -60,7 +60,7 @@ pub struct FleetSection {
     /// Kind of this server in the fleet: the command and its options decide it.
     #[serde(skip)]
     #[schemars(skip)]
-    pub kind: FleetServerKind,
+    pub kind: FleetServerRole,
     /// Password of the database, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
@@ -82,7 +82,7 @@ impl Default for FleetSection {
             files_region: "us-east-1".to_owned(),
             lease_ms: 30_000,
             lost_ms: 300_000,
-            kind: FleetServerKind::Server,
+            kind: FleetServerRole::Server,
             password: DatabasePassword::default(),
             files_key: None,
         }

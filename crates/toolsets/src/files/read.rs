@@ -15,7 +15,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
 use crate::counted::counted;
-use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding, seven_bit_name};
+use crate::text_encoding::{ByteOrder, LineEndUnit, TextEncoding, seven_bit_name};
 use content::OpenFileContent;
 use picture::{PictureSize, ShownPicture};
 use several::{AdditionalFileResult, FileReadResult, PATHS_MAX};
@@ -465,7 +465,7 @@ fn whole_units(limit: u64) -> u64 {
 }
 
 /// Returns the byte after line number `count` in `bytes`, or `None` if fewer lines end there.
-fn end_of_line(bytes: &[u8], count: u64, ends: LineEnds) -> Option<usize> {
+fn end_of_line(bytes: &[u8], count: u64, ends: LineEndUnit) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
@@ -485,7 +485,7 @@ fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
 
 /// Shortens `bytes` to the end of its last whole line, or of its last whole character.
 fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
-    if let Some(end) = LineEnds(utf16).last(bytes) {
+    if let Some(end) = LineEndUnit(utf16).last(bytes) {
         return bytes.truncate(end);
     }
     let whole_chars = match utf16 {

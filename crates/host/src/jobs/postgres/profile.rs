@@ -41,14 +41,14 @@ pub struct FleetServerProfile {
     /// Name of the server's machine. Several servers may have the same name.
     pub name: String,
     /// Role of the server in the fleet.
-    pub kind: FleetServerKind,
+    pub kind: FleetServerRole,
     /// Digests of the settings that the server uses.
     pub settings: SettingsDigests,
 }
 
 /// Role of a server in a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FleetServerKind {
+pub enum FleetServerRole {
     /// Role of a server that accepts and runs jobs.
     #[default]
     Server,
@@ -58,7 +58,7 @@ pub enum FleetServerKind {
     Worker,
 }
 
-impl FleetServerKind {
+impl FleetServerRole {
     /// Returns the name of the role: `server`, `front` or `worker`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toolgate::answer_once;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{FrameMetadata, MessageFrame, ReplyBody};
-use toolgate_host::{MessageSchema, OutputSchemaCheck};
+use toolgate_host::{OutputSchemaCheck, SharedSchemaId};
 
 use super::diff_logs::{self, EnvelopeLogComparison};
 use crate::cli::envelope_options::EnvelopeOptions;
@@ -96,7 +96,7 @@ pub(super) fn run(args: &ContractCheckArgs) -> anyhow::Result<ExitCode> {
             let ReplyBody::Json(bytes) = reply.body else { bail!("no answer to {}", step.name) };
             let envelope: Value = serde_json::from_slice(&bytes)?;
             let schemas = served.host.schemas();
-            let problems = schemas.shared_problems(MessageSchema::Envelope, &envelope);
+            let problems = schemas.shared_problems(SharedSchemaId::Envelope, &envelope);
             for problem in &problems {
                 complain(&format!("{}: {} {}", step.name, problem.pointer, problem.message));
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::Caller;
 use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
-use toolgate_host::{LazySchemaValidator, MessageSchema, SchemaRegistry, ToolSchemaDirection};
+use toolgate_host::{LazySchemaValidator, SchemaRegistry, SharedSchemaId, ToolSchemaDirection};
 
 use super::check::read_json;
 use crate::cli::{WorkspaceFolderArgs, complain, print};
@@ -76,7 +76,7 @@ fn find_schemas(
     name: &str,
     side: ToolSchemaDirection,
 ) -> anyhow::Result<Vec<LazySchemaValidator>> {
-    let shared = MessageSchema::ALL
+    let shared = SharedSchemaId::ALL
         .into_iter()
         .find(|schema| schema.file_name().split('.').next() == Some(name));
     if let Some(schema) = shared {
@@ -126,7 +126,7 @@ fn schema_list(workspace: &ServedWorkspace) -> String {
         format!("{}  {name}  {from}\n", &fingerprint[..16])
     };
     let mut page = String::new();
-    for which in MessageSchema::ALL {
+    for which in SharedSchemaId::ALL {
         page += &line(which.file_name().trim_end_matches(".schema.json"), registry.shared(which));
     }
     for tool in workspace.host.tools(&Caller::local()).tools {
@@ -150,15 +150,15 @@ fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     let mut files = vec![
         (
             "apps/mcp_server/schemas/envelope.schema.json".to_owned(),
-            MessageSchema::Envelope.builtin_text().to_owned(),
+            SharedSchemaId::Envelope.builtin_text().to_owned(),
         ),
         (
             "codex/specs/schemas/envelope.schema.json".to_owned(),
-            MessageSchema::RequestEnvelope.builtin_text().to_owned(),
+            SharedSchemaId::RequestEnvelope.builtin_text().to_owned(),
         ),
         (
             "codex/specs/schemas/tool_io.schema.json".to_owned(),
-            MessageSchema::ToolIo.builtin_text().to_owned(),
+            SharedSchemaId::ToolIo.builtin_text().to_owned(),
         ),
     ];
     for tool in workspace.host.tools(&Caller::local()).tools {

@@ -2,7 +2,7 @@
 
 use toolgate_contract::ToolError;
 
-use crate::text_encoding::{ByteOrder, LineEnds};
+use crate::text_encoding::{ByteOrder, LineEndUnit};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile};
 
@@ -42,7 +42,7 @@ impl<'w> OpenFileContent<'w> {
         if root.has_strong_etag(file.meta()) && size <= wanted_max.max(IN_MEMORY_BYTES_MAX) {
             let bytes = file.read(0, size, watch)?;
             let utf16 = ByteOrder::detect(&bytes);
-            let ends = LineEnds(utf16);
+            let ends = LineEndUnit(utf16);
             let lines = ends.count(&bytes) + u64::from(!ends.is_at_line_start(&bytes));
             let etag = Etag::from_content(&bytes);
             return Ok(Self {
@@ -61,7 +61,7 @@ impl<'w> OpenFileContent<'w> {
             return Ok(Self { file, etag, lines: None, utf16, size, in_memory: None, watch });
         }
         let scan = file.scan(watch)?;
-        let ends = LineEnds(utf16);
+        let ends = LineEndUnit(utf16);
         let newlines = match utf16 {
             None => scan.newlines,
             Some(_) => count_lines(&file, ends, watch)?,
@@ -167,8 +167,8 @@ impl<'w> OpenFileContent<'w> {
     }
 
     /// Returns the finder of line ends for the encoding of the file.
-    pub(super) fn line_ends(&self) -> LineEnds {
-        LineEnds(self.utf16)
+    pub(super) fn line_ends(&self) -> LineEndUnit {
+        LineEndUnit(self.utf16)
     }
 
     /// Returns the whole content of the file, if it is in memory and was not taken.
@@ -180,7 +180,7 @@ impl<'w> OpenFileContent<'w> {
 /// Counts the line ends of a large file.
 fn count_lines(
     file: &WorkspaceFile,
-    ends: LineEnds,
+    ends: LineEndUnit,
     watch: &DiskWorkMonitor,
 ) -> Result<u64, ToolError> {
     let mut count = 0;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::reading::{IndexFileReadOutcome, IndexableContent, UnindexedFileVersion};
+use super::reading::{IndexFileReadOutcome, IndexableContent, StaleIndexedFile};
 use crate::search::{IndexLimits, engines};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryMeta};
@@ -40,7 +40,7 @@ struct TrackedFile {
 /// The work that brings an index of files up to date.
 #[derive(Debug, Default)]
 pub(super) struct PendingIndexWork {
-    pub(super) read: Vec<UnindexedFileVersion>,
+    pub(super) read: Vec<StaleIndexedFile>,
     pub(super) gone: Vec<String>,
 }
 
@@ -160,7 +160,7 @@ impl TrackedFiles {
             }
             if bytes + size <= text_bytes_max {
                 (texts, bytes) = (texts + 1, bytes + size);
-                restored.push(UnindexedFileVersion { path: path.clone(), etag: None, size: *size });
+                restored.push(StaleIndexedFile { path: path.clone(), etag: None, size: *size });
             }
         }
         for stale in &restored {
@@ -224,7 +224,7 @@ impl TrackedFiles {
                     if etag.is_none() && !self.has_room(size) {
                         self.mark_left_out(path, stamp.into(), size);
                     } else {
-                        work.read.push(UnindexedFileVersion { path, etag, size });
+                        work.read.push(StaleIndexedFile { path, etag, size });
                     }
                 }
             }
@@ -323,8 +323,8 @@ impl TrackedFiles {
 }
 
 /// Splits `files` into batches. The first ones are small, so that searches soon find something.
-pub(super) fn split_batches(files: Vec<UnindexedFileVersion>) -> Vec<Vec<UnindexedFileVersion>> {
-    let mut batches: Vec<Vec<UnindexedFileVersion>> = Vec::new();
+pub(super) fn split_batches(files: Vec<StaleIndexedFile>) -> Vec<Vec<StaleIndexedFile>> {
+    let mut batches: Vec<Vec<StaleIndexedFile>> = Vec::new();
     let mut bytes = u64::MAX;
     for file in files {
         // Larger files are not read.

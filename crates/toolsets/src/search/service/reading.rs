@@ -27,7 +27,7 @@ const ATTEMPTS_MAX: usize = 3;
 
 /// File that must be read again for the index.
 #[derive(Debug, Clone)]
-pub(super) struct UnindexedFileVersion {
+pub(super) struct StaleIndexedFile {
     pub(super) path: String,
     /// The etag of the version of the file that is in the index.
     pub(super) etag: Option<String>,
@@ -64,7 +64,7 @@ pub(super) enum IndexableContent {
 /// Fails if the work is canceled.
 pub(super) fn read_all(
     root: &Root,
-    files: Vec<UnindexedFileVersion>,
+    files: Vec<StaleIndexedFile>,
     watch: &DiskWorkMonitor,
 ) -> Result<Vec<IndexFileReadOutcome>, ToolError> {
     let is_shared = files.len() > 1;
@@ -95,11 +95,11 @@ type ChunkingFunction = fn(&str, &str) -> Vec<TextChunk>;
 
 fn read_file(
     root: &Root,
-    stale: UnindexedFileVersion,
+    stale: StaleIndexedFile,
     watch: &DiskWorkMonitor,
     cut: ChunkingFunction,
 ) -> Result<IndexFileReadOutcome, ToolError> {
-    let UnindexedFileVersion { path, etag, .. } = stale;
+    let StaleIndexedFile { path, etag, .. } = stale;
     let gone =
         |path| IndexFileReadOutcome { path, stamp: Vec::new(), content: IndexableContent::Gone };
     for again in (0..ATTEMPTS_MAX).rev() {
@@ -215,7 +215,7 @@ mod tests {
             std::fs::write(folder.path().join(path), "fn okapi() {}\n").unwrap();
             // Afterwards its modification time identifies this version.
             sleep(Duration::from_millis(50));
-            let stale = UnindexedFileVersion { path: path.to_owned(), etag: None, size: 14 };
+            let stale = StaleIndexedFile { path: path.to_owned(), etag: None, size: 14 };
             read_file(&root, stale, &DiskWorkMonitor::default(), cut).unwrap()
         };
         let bad = read("bad.rs");
@@ -233,7 +233,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let stamp = || {
-            let stale = UnindexedFileVersion { path: "a.rs".to_owned(), etag: None, size: 10 };
+            let stale = StaleIndexedFile { path: "a.rs".to_owned(), etag: None, size: 10 };
             let mut readings = read_all(&root, vec![stale], &DiskWorkMonitor::default()).unwrap();
             let IndexFileReadOutcome { stamp, content, .. } = readings.remove(0);
             assert!(matches!(content, IndexableContent::Text(_)), "{content:?}");

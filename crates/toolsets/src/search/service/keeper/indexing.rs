@@ -12,7 +12,7 @@ use crate::search::service::files::{
     IndexBatchChanges, PendingIndexWork, TrackedFiles, split_batches,
 };
 use crate::search::service::reading::{
-    IndexFileReadOutcome, IndexableContent, UnindexedFileVersion, read_all,
+    IndexFileReadOutcome, IndexableContent, StaleIndexedFile, read_all,
 };
 
 /// The longest time between two commits while an index is built, so that searches see progress.
@@ -100,7 +100,7 @@ impl IndexUpdater {
 
     fn read_batch(
         &self,
-        batch: Vec<UnindexedFileVersion>,
+        batch: Vec<StaleIndexedFile>,
     ) -> JoinHandle<Result<Vec<IndexFileReadOutcome>, ToolError>> {
         let root = self.root.clone();
         let watch = self.watch();
