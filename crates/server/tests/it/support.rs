@@ -44,7 +44,7 @@ pub(crate) use workspace::TempWorkspace;
 pub(crate) use zyra::{check_command, job_params, zyra};
 
 /// The limit on waits for quick operations; long, because other tests run at the same time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the root of this repository.
 pub(crate) fn checkout() -> PathBuf {
