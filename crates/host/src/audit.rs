@@ -1,9 +1,9 @@
 //! Writes one audit record for each call, whatever its outcome.
 //!
-//! A call reserves a place in the queue before it runs, so that closing its record never waits. A
-//! separate thread writes the records every few milliseconds, and retries after a failure. No call
-//! runs without a record: while the queue is full, calls are refused. In a log file, each line
-//! contains a hash of the line before, and [`verify`] detects changes.
+//! Each call reserves a slot in the record queue before it runs, so that closing its record never
+//! waits. A separate thread writes the records every few milliseconds, and retries after a failure.
+//! No call runs without a record: while the queue is full, calls are refused. In a log file, each
+//! line contains a seal over itself and all lines before, and [`verify`] detects changes.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 mod arguments;
@@ -158,7 +158,7 @@ impl AuditLog {
         self.0.as_ref().is_some_and(|queue| server.is_some_and(|server| queue.is_own(server)))
     }
 
-    /// Returns the arguments and the result of the call of `record`, if they are still kept.
+    /// Returns the arguments and the result of the call of `record`, if they are still in memory.
     pub fn recent_call(&self, record: &ParsedAuditRecord) -> Option<Arc<RecentCallDetails>> {
         if !self.has_written(record) {
             return None;
@@ -166,14 +166,15 @@ impl AuditLog {
         self.0.as_ref()?.recent_calls.find((record.ts, record.duration_us))
     }
 
-    /// Forgets the kept arguments and results of all calls.
+    /// Removes the arguments and results of all recent calls from memory.
     pub(crate) fn forget_recent_calls(&self) {
         if let Some(queue) = &self.0 {
             queue.recent_calls.clear();
         }
     }
 
-    /// Returns the resource with the latest audit records, or `None` if the log is not a file.
+    /// Returns the MCP resource source that shows the latest audit records, or `None` if the log is
+    /// not a file.
     pub fn resources(&self) -> Option<Arc<dyn ResourceSource>> {
         tail::tail_resource(self.0.as_ref()?)
     }

@@ -78,7 +78,7 @@ pub enum CatalogError {
         owners.join("`, `")
     )]
     Ambiguous {
-        /// The other owners that offer a tool with this name.
+        /// Other owners, such as upstreams, that offer a tool with this name.
         owners: Vec<String>,
     },
     /// Error because a tool's schema is invalid or refers to the network.
@@ -112,9 +112,9 @@ impl CatalogToolEntry {
         &self.tool
     }
 
-    /// Returns the lane in which jobs of the tool wait in a shared job store: the id of the tool,
-    /// and a digest of its effects, arguments and settings. So servers with different versions of a
-    /// tool do not run each other's jobs of it.
+    /// Returns the name of the queue in which jobs of the tool wait in a shared job store: the
+    /// tool's id and a digest of its effects, arguments and settings. So servers with different
+    /// versions of a tool do not run each other's jobs.
     pub(crate) fn job_lane(&self) -> &str {
         self.job_lane.get_or_init(|| {
             let spec = self.spec();
@@ -127,8 +127,8 @@ impl CatalogToolEntry {
         })
     }
 
-    /// Returns the hash of the tool's text in search answers. `compute` calculates it at the first
-    /// call.
+    /// Returns the cached hash of the tool's text in search answers. The first call calculates the
+    /// hash with `compute`.
     pub(crate) fn search_hash(&self, compute: impl Fn(&ToolSpec) -> blake3::Hash) -> blake3::Hash {
         *self.search_hash.get_or_init(|| compute(self.spec()))
     }
@@ -296,8 +296,8 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec())
     }
 
-    /// Returns each tool's spec, with the name of the lane (queue in a shared job store) in which
-    /// the tool's jobs wait.
+    /// Returns each tool's spec, with the name of the queue in which the tool's jobs wait in a
+    /// shared job store.
     pub(crate) fn job_lanes(&self) -> impl Iterator<Item = (&ToolSpec, &str)> {
         self.entries.iter().map(|entry| (entry.spec(), entry.job_lane()))
     }
@@ -421,7 +421,7 @@ impl Catalog {
         ToolPage { tools, next, unchanged_for: None }
     }
 
-    /// Returns the id of the visible tool that an unknown name probably means.
+    /// Returns the id of the visible tool that the unknown `name` probably means.
     fn nearest_name(
         &self,
         name: &str,

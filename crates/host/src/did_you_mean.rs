@@ -14,8 +14,9 @@ pub(crate) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> 
     (similarity(best) > 0.75).then_some(best)
 }
 
-/// Returns the `values` that may complete `typed`, best first. In order of rank, `typed` is a
-/// prefix, the prefix of a part, a substring, or has letters that occur in this order.
+/// Returns the `values` that may complete `typed`, best first: values that start with `typed`, then
+/// those with a part that starts with it, then those that contain `typed`, and then those with its
+/// letters in the same order.
 pub(crate) fn rank_completions(typed: &str, values: Vec<String>) -> Vec<String> {
     let typed: String = typed.to_lowercase().chars().take(CHARS_MAX).collect();
     let ranked = values.into_iter().filter_map(|value| {
@@ -28,7 +29,8 @@ pub(crate) fn rank_completions(typed: &str, values: Vec<String>) -> Vec<String> 
     ranked.into_iter().map(|(_, _, value)| value).collect()
 }
 
-/// Returns the rank of `value` as a completion of `typed`. A lower rank is better.
+/// Returns the rank of `value` as a completion of `typed`, or `None` if `value` cannot complete the
+/// text. A lower rank is better.
 fn completion_rank(typed: &str, value: &str) -> Option<u8> {
     let is_break = |c: char| !c.is_alphanumeric();
     if value.starts_with(typed) {

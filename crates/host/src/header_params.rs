@@ -82,7 +82,7 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(sound)
 }
 
-/// Counts all `x-mcp-header` marks in a schema.
+/// Returns the number of `x-mcp-header` marks in `schema`.
 fn count_marks(schema: &Value) -> usize {
     match schema {
         Value::Object(members) => {
@@ -100,7 +100,10 @@ fn is_properties(members: &Map<String, Value>) -> bool {
     members.get(KEYWORD).is_some_and(Value::is_object)
 }
 
-/// Checks that the header values in `sent` equal the arguments in `input`.
+/// Checks that the HTTP header values in `sent` equal the arguments in `input`.
+///
+/// # Errors
+/// A header is missing, malformed or different from its argument.
 pub(crate) fn check_headers(
     params: &[HeaderParam],
     input: &Value,

@@ -78,7 +78,7 @@ const LEAVE_WAIT: Duration = Duration::from_secs(1);
 pub struct JobSettings {
     /// Folder of the job store, with the files that jobs produced.
     pub folder: PathBuf,
-    /// Place where the jobs themselves are stored: a file or a database.
+    /// Storage of the jobs themselves: a file or a database.
     pub place: JobStoreKind,
     /// Maximum number of running jobs, until [`crate::Host::limit_jobs`] changes it.
     pub running_max: usize,
@@ -124,7 +124,7 @@ impl JobSettings {
     }
 }
 
-/// Place where jobs are stored.
+/// Storage in which a server keeps its jobs.
 #[derive(Debug, Clone)]
 pub enum JobStoreKind {
     /// A SQLite file in the folder of the jobs. Servers of one machine may share it.
@@ -142,7 +142,7 @@ pub(crate) struct JobServiceState {
     settings: JobSettings,
     files: ArtefactFileStore,
     store: OnceCell<Arc<dyn JobStore>>,
-    /// Contents that servers of a fleet share, once the job store is open.
+    /// Files and long results that the servers of a fleet share. Set once the job store is open.
     contents: OnceLock<Arc<FleetContentStore>>,
     live: Mutex<HashMap<JobId, Arc<UnfinishedJob>>>,
     /// Signal that a job was added to `live`.
@@ -225,15 +225,16 @@ impl JobService {
         Some(Arc::new(JobStoreRateBuckets(Arc::downgrade(&self.0))))
     }
 
-    /// Begins no further jobs if other servers can run them, because this server is about to stop.
+    /// Stops beginning queued jobs if other servers can run them, because this server is about to
+    /// stop.
     pub(crate) fn leave_waiting(&self) {
         if self.0.is_shared() {
             self.0.leave_waiting();
         }
     }
 
-    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
-    /// the running ones, but at most for the time [`JobSettings::drain`].
+    /// Stops beginning queued jobs and leaves them to other servers. Waits for the end of the
+    /// running jobs, but at most for the time [`JobSettings::drain`].
     pub async fn drain(&self) {
         self.0.drain().await;
     }
@@ -304,7 +305,7 @@ impl JobService {
 }
 
 impl JobServiceState {
-    /// Returns the gate that is in force now.
+    /// Returns the current gate: the catalog, policy and limits for calls.
     fn gate(&self) -> Arc<Gate> {
         self.live_gate.current()
     }
@@ -359,7 +360,8 @@ impl JobServiceState {
         self.lock_live().get(&id).cloned()
     }
 
-    /// Registers the job `id` as a job of this server.
+    /// Registers the job `id` as a job of this server. `ahead` is work that was begun before the
+    /// job was accepted.
     fn register(&self, id: JobId, last_event: u64, ahead: PreparedCallWork) -> Arc<UnfinishedJob> {
         let live = UnfinishedJob::new(id, self.stopping.child_token(), last_event, ahead);
         self.lock_live().insert(id, live.clone());
@@ -372,7 +374,7 @@ impl JobServiceState {
         self.changed.send_replace(());
     }
 
-    /// Removes the job from the jobs of this server.
+    /// Removes the job `live` from the jobs of this server, and closes its event stream.
     fn unregister(&self, live: &UnfinishedJob) {
         self.lock_live().remove(&live.id);
         live.close();

@@ -1,7 +1,6 @@
-//! Answers requests with one catalog of tools and one path of calls: every call passes the gate in
-//! `pipeline.rs`.
+//! Answers requests with one catalog of tools. Every call passes the gate in `pipeline.rs`.
 //!
-//! The host knows no socket and no protocol. A dialect encodes its answers.
+//! The host depends on no socket and no protocol. A dialect encodes its answers.
 
 mod schema_errors;
 mod schemas;
@@ -119,7 +118,7 @@ pub struct Gate {
     pub(crate) observer: Option<Arc<dyn CallObserver>>,
     /// Search over the tools, and the tool lists in which it replaces most tools.
     pub(crate) tool_search: ToolSearch,
-    /// Account of the memory that the input of all callers takes.
+    /// Budget of memory for the input of all callers.
     pub(crate) input_memory: InputMemoryBudget,
 }
 
@@ -221,8 +220,8 @@ impl Gate {
     }
 
     /// Adds tool search. Tool lists contain the search in place of most tools if `settings` demand
-    /// that, and `vectors`, if there are any, help to rank tools. Without this, every list contains
-    /// all tools.
+    /// that, and `vectors`, if there are any, help to rank tools. Without this call, every list
+    /// contains all tools.
     ///
     /// # Errors
     /// A pattern of a favourite is invalid.
@@ -280,13 +279,14 @@ impl Host {
         Self { live, jobs, envelopes }
     }
 
-    /// Returns the gate that is in force now, which further requests pass.
+    /// Returns the current gate, which new requests pass.
     fn gate(&self) -> Arc<Gate> {
         self.live.current()
     }
 
-    /// Makes all further requests pass `next` instead of the current gate. The tools of other
-    /// owners, the audit log, its observer and open questions are kept.
+    /// Makes all further requests pass `next` instead of the current gate, and returns the tools
+    /// that became unavailable. Keeps the tools of other owners, the audit log, its observer and
+    /// open questions.
     ///
     /// The limits and their counts of calls are kept, too, unless `resets_limits` is true or the
     /// server's own tools have other limits.
@@ -308,7 +308,7 @@ impl Host {
     }
 
     /// Seals request states with a key that is derived from `secret`, so that every server with
-    /// this secret accepts them. Without this, the key is random.
+    /// this secret accepts the states. Without this call, the key is random.
     ///
     /// To be called before the first request. States that were sealed earlier become invalid.
     pub fn share_request_states(&self, secret: &[u8]) {
@@ -410,13 +410,15 @@ impl Host {
         redacted.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Redacts the values that the operator marked as secret from a message that no call passes,
-    /// such as the refusal of an unknown method. Returns `None` if the message contains none.
+    /// Redacts the values that the operator marked as secret from a message that belongs to no
+    /// call, such as the refusal of an unknown method. Returns `None` if the message contains no
+    /// such value.
     pub fn redact_message(&self, message: &[u8]) -> Option<Vec<u8>> {
         self.gate().secrets.redact_message(message)
     }
 
-    /// Releases everything that is kept for `session`, which has ended.
+    /// Removes everything that tool search and dynamic sources remember about `session`, which has
+    /// ended.
     pub fn end_session(&self, session: &str) {
         let gate = self.gate();
         gate.tool_search.end_session(session);
@@ -505,16 +507,16 @@ impl Host {
         }
     }
 
-    /// Begins no further jobs if other servers can run them. Call this as soon as the server is to
-    /// stop.
+    /// Stops beginning queued jobs if other servers can run them. Call this as soon as the server
+    /// is to stop.
     pub fn leave_waiting_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.leave_waiting();
         }
     }
 
-    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
-    /// the running ones for a bounded time.
+    /// Stops beginning queued jobs and leaves them to other servers. Waits for the end of the
+    /// running jobs for a bounded time.
     pub async fn drain_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.drain().await;

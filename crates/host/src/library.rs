@@ -54,7 +54,7 @@ pub trait DynamicContentSources: Send + Sync + 'static {
     fn skills(&self) -> Vec<Arc<dyn SkillSource>>;
     /// Returns usage instructions for tools, each with the name of the owner of the tools.
     fn instructions(&self) -> Vec<(String, String)>;
-    /// Releases everything that the sources keep for `session`, which has ended.
+    /// Releases everything that the sources remember about `session`, which has ended.
     fn end_session(&self, session: &str);
 }
 
@@ -160,7 +160,10 @@ impl<'g> CallerContentRequest<'g> {
         self.gate.policy.may_list(&self.call.caller, guard)
     }
 
-    /// Returns the source to which the resource `uri` belongs.
+    /// Returns the source with the strongest claim to the resource `uri`.
+    ///
+    /// # Errors
+    /// The URI is too long, or no source that the caller may see claims the URI.
     async fn find_source(&self, uri: &str) -> Result<Arc<dyn ResourceSource>, CallError> {
         if uri.len() > URI_BYTES_MAX {
             let message = format!("the URI is longer than {URI_BYTES_MAX} bytes");
@@ -203,8 +206,8 @@ impl<'g> CallerContentRequest<'g> {
         CallError::NotFound { message: format!("no resource is at `{}`{hint}", truncate_uri(uri)) }
     }
 
-    /// Returns the context for asking one of `count` sources that are asked in turn. Each gets an
-    /// equal share of the deadline.
+    /// Returns the context for asking one of `count` sources that are asked in turn. Each source
+    /// gets an equal share of the deadline.
     fn shared_look_context(&self, count: usize) -> CallContext {
         let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         CallContext::new(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)

@@ -49,7 +49,7 @@ pub struct CallLimits {
     rates: Option<RateLimits>,
     /// True if rates count for all servers of a fleet together.
     shares_rates: bool,
-    /// Reaction to calls that cannot be counted for all servers.
+    /// Reaction to calls that cannot be counted for all servers of a fleet.
     uncounted: RateOutagePolicy,
     /// Rates that the servers of a fleet share, if the host is part of one.
     shared_rates: OnceLock<Arc<SharedRates>>,
@@ -70,7 +70,7 @@ pub(crate) struct CallSlot {
     caller_share: Option<CallerPoolPermit>,
 }
 
-/// Choice whether a call that finds no free slot waits for one or is refused.
+/// Reaction to a call that finds no free slot: wait for a slot, or refuse the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SlotWaitPolicy {
     Bounded,
@@ -238,6 +238,9 @@ impl CallLimits {
     }
 
     /// Counts a call of `spec` against the rates, and waits for its slot for a bounded time.
+    ///
+    /// # Errors
+    /// A limit is exceeded, no slot becomes free in time, or `cancel` is cancelled.
     pub(crate) async fn admit(
         &self,
         caller: &Caller,
@@ -248,7 +251,11 @@ impl CallLimits {
         self.admit_counted(caller, spec, cancel).await
     }
 
-    /// Waits for a slot for a call that was counted against the rates before.
+    /// Waits for a slot for a bounded time, for a call of `spec` that was counted against the rates
+    /// before.
+    ///
+    /// # Errors
+    /// No slot becomes free in time, or `cancel` is cancelled.
     pub(crate) async fn admit_counted(
         &self,
         caller: &Caller,
@@ -259,6 +266,9 @@ impl CallLimits {
     }
 
     /// Counts a call of `spec` against the byte and rate limits of `caller`.
+    ///
+    /// # Errors
+    /// A limit is exceeded.
     pub(crate) async fn count_call(
         &self,
         caller: &Caller,
@@ -330,8 +340,8 @@ struct GroupCallPools {
 }
 
 impl CallLimits {
-    /// Returns the pools of a group. If the group's size has changed, creates new pools, in which
-    /// running calls do not count.
+    /// Returns the pools of a group. If the group's size has changed, creates new pools, which do
+    /// not count the calls that already run.
     fn group_pools(&self, group: &ConcurrencyGroup) -> Arc<GroupCallPools> {
         let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pools) = all.get(&group.name).filter(|it| it.pool.size == group.concurrency_max)

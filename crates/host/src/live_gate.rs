@@ -1,4 +1,5 @@
-//! The gate in force, which a reload of the settings replaces while calls run.
+//! Holds the current gate (catalog, policy, limits and audit log of calls), which a reload of the
+//! settings replaces while calls run.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,13 +21,13 @@ impl ReloadableGate {
         Self(RwLock::new(Arc::new(gate)))
     }
 
-    /// Returns the gate that is in force. A call uses the same gate from its beginning to its end.
+    /// Returns the current gate. A call uses the same gate from its beginning to its end.
     pub(crate) fn current(&self) -> Arc<Gate> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the tools that `owner` offered before. Returns the gate, whether its catalog
-    /// changed, and the tools that became unavailable.
+    /// Replaces the tools that `owner` offered before. Returns the current gate, whether its
+    /// catalog changed, and the tools that became unavailable.
     pub(crate) fn offer_tools(
         &self,
         owner: &str,
@@ -69,22 +70,22 @@ impl ReloadableGate {
     }
 }
 
-/// Returns the account of the memory of callers' input that a new gate has.
+/// Returns the default memory budget for the input of all callers.
 pub(crate) fn default_input_memory() -> InputMemoryBudget {
     InputMemoryBudget::new(MESSAGE_BYTES)
 }
 
 impl Gate {
-    /// Counts the memory of callers' input in `input_memory`. Only the first gate of a host decides
-    /// this, because calls in flight use its account.
+    /// Sets the memory budget for the input of all callers. Only the budget of a host's first gate
+    /// is used, because calls in flight hold memory from that budget.
     pub fn with_input_memory(self, input_memory: InputMemoryBudget) -> Self {
         Self { input_memory, ..self }
     }
 }
 
 impl Host {
-    /// Returns the account of the memory that the input of all callers takes. The transports and
-    /// the jobs share it.
+    /// Returns the memory budget for the input of all callers, which the transports and the jobs
+    /// share.
     pub fn input_memory(&self) -> InputMemoryBudget {
         self.live.current().input_memory.clone()
     }

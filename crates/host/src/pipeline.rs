@@ -115,7 +115,7 @@ async fn pass_gate<R: GatedRequest>(
 }
 // endregion
 
-/// Takes a request through the gate that leaves no audit record, such as the list of a folder.
+/// Takes `request`, which leaves no audit record (such as the list of a folder), through the gate.
 pub(crate) async fn look<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,

@@ -80,7 +80,7 @@ pub(crate) struct PolicyRequest<'a> {
     pub(crate) kind: PolicyRequestKind,
 }
 
-/// Kind of a request to the policy: a tool call, another request to which the rules of a tool
+/// Type of a request to the policy: a tool call, another request to which the rules of a tool
 /// apply, or a text-only prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolicyRequestKind {
@@ -404,7 +404,7 @@ impl ToolPolicy {
         if self.default == PolicyEffect::Deny { Err(None) } else { Ok(()) }
     }
 
-    /// Makes the policy decision about a request. No other function makes one. If given, `trace`
+    /// Decides about a request. All policy decisions are made by this function. If given, `trace`
     /// receives each checked rule.
     fn decide(
         &self,

@@ -18,8 +18,8 @@ use crate::library::CallerContentRequest;
 use crate::pipeline::multi_round::{RequestStateSealer, STATE_LIFETIME, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
-/// Time for which it is recorded that a confirmation was used. It is longer than a confirmation is
-/// valid, because the clocks of the servers that share the records may differ.
+/// Time for which the use of a confirmation is recorded. A confirmation is valid for a shorter
+/// time, because the clocks of the servers that share the records may differ.
 const CONFIRMATION_MEMORY: Duration = STATE_LIFETIME.saturating_mul(2);
 
 /// A request with its caller and its connection to the client.
@@ -73,8 +73,8 @@ struct RequestStateInputs {
 impl Host {
     /// Answers one request of a client.
     ///
-    /// Dropping the future stops a running call at once. Cancelling its token lets the call stop by
-    /// itself. A job continues in both cases.
+    /// Dropping the future stops a running call at once. Cancelling the token of `incoming` lets
+    /// the call stop by itself. A job continues in both cases.
     pub async fn answer(&self, incoming: IncomingRequest) -> Result<HostAnswer, CallError> {
         let gate = self.gate();
         // Not inline: a local of an async function takes space in the future of each call.
@@ -164,8 +164,8 @@ impl Host {
     /// Returns the function that marks a person's consents in the request state `sealed` as used,
     /// all consents of one request together.
     ///
-    /// If other processes accept the state, the store of the jobs records its use. Otherwise, and
-    /// without jobs, the memory of this process does.
+    /// If other processes accept the state, the function records the use in the job store.
+    /// Otherwise, and without jobs, it records the use in the memory of this process.
     fn consent_consumer(
         &self,
         sealer: &Arc<RequestStateSealer>,

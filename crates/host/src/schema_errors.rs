@@ -95,7 +95,7 @@ fn invalid_choice(subschema: &Value, instance: &Value) -> Option<String> {
     Some(format!("{} is not one of {}", truncate(&instance.to_string()), choices.join(", ")))
 }
 
-/// Returns the allowed values if the schema `subschema` is a choice among constants.
+/// Returns the allowed values if `subschema` allows only certain constants.
 fn allowed_values(subschema: &Value) -> Option<Vec<Value>> {
     let rows =
         ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| subschema[*keyword].as_array())?;

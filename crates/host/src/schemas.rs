@@ -33,9 +33,9 @@ const PROBLEMS_MAX: usize = 8;
 const ERRORS_BYTES_MAX: u64 = 32 << 20;
 /// Maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// Maximum number of comparisons, about 1 ms, for a validation on a thread that serves calls.
+/// Maximum number of comparisons (about 1 ms) in a validation on a thread that serves calls.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
-/// Number of times that a call's arguments are repaired: values may be in a quoted list or object.
+/// Maximum number of repair passes over a call's arguments. The second repairs unquoted values.
 const REPAIR_ROUNDS_MAX: usize = 2;
 
 /// A schema of messages that belongs to no single tool.
@@ -127,10 +127,10 @@ pub struct SchemaError {
 /// Reasons why the validators of a tool cannot be found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolIoError {
-    /// Error because the tool's id does not have the form of a canonical id.
+    /// The tool's id is not a canonical id.
     #[error("`{0}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
-    /// Error for a tool id that no tool has.
+    /// No tool has this id.
     #[error("no tool is named `{0}`")]
     Unknown(String),
 }
@@ -162,7 +162,7 @@ pub struct SchemaCounts {
 }
 
 impl SharedSchemaId {
-    /// All kinds of shared schemas.
+    /// All shared schemas of messages.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
     /// Returns the file name of the built-in shared schema.
@@ -185,7 +185,7 @@ impl SharedSchemaId {
 }
 
 impl ToolSchemaDirection {
-    /// Returns the direction as a word: `input` or `output`.
+    /// Returns the direction as the word `input` or `output`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -268,7 +268,7 @@ impl SchemaRegistry {
         tools.get(&*fold_name(name)).cloned().ok_or_else(|| ToolIoError::Unknown(id.to_owned()))
     }
 
-    /// Registers the schemas of the tool `spec` and returns its validators.
+    /// Registers the schemas of `spec`. Returns the tool's validators or the first schema error.
     pub(crate) fn register(
         &self,
         spec: &ToolSpec,
@@ -309,7 +309,7 @@ impl SchemaRegistry {
         }
     }
 
-    /// Measures the schemas of one tool and checks their form, without compiling them.
+    /// Measures the schemas of one tool and checks that they are valid, without compiling them.
     ///
     /// # Errors
     /// The first schema that is invalid or too large.
@@ -420,8 +420,8 @@ impl LazySchemaValidator {
         compiled.is_some_and(|(_, compiled)| compiled.is_cheap_for(value, DIRECT_COMPARISONS_MAX))
     }
 
-    /// Returns `value` with `null` and quoted numbers in the form that the schema demands, or
-    /// `None` if that changes nothing.
+    /// Returns `value` with `null` and quoted numbers replaced as the schema demands, or `None` if
+    /// that changes nothing.
     fn repair(&self, value: &Value) -> Option<Value> {
         let (_, compiled) = self.compile().ok()?;
         repair::repair(compiled.errors(value, &self.all_compiled.errors_memory)?, value)
@@ -440,7 +440,7 @@ impl LazySchemaValidator {
         }
     }
 
-    /// Returns the compiled schema, shared with equal schemas.
+    /// Returns the compiled schema, which equal schemas share, or the reason why it is unusable.
     fn compile(&self) -> Result<&(SchemaFingerprint, Arc<BoundedSchemaValidator>), &str> {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = SchemaFingerprint::from_schema(&self.schema);
@@ -473,8 +473,8 @@ impl CompiledSchemaCache {
     }
 }
 
-/// Validation of a value: done already, or running on another thread. It is an enum, so that the
-/// future of a call needs room for the second form only.
+/// Validation of a value: finished with its result, or running on another thread as a boxed future,
+/// so that the future of a call stays small.
 pub(crate) enum SchemaValidationTask<T> {
     /// Validation that is finished, with its result.
     Done(T),
@@ -533,8 +533,8 @@ impl ToolIoValidators {
         first_problems(&self.input, input)
     }
 
-    /// Returns a repaired copy of a tool's `input`, if that is valid. A repair replaces `null` and
-    /// quoted numbers, booleans, lists and objects, and corrects names in them by the `spec`.
+    /// Returns a copy of a tool's `input` with `null`, quoted values and property names corrected by
+    /// the `spec`, if that copy is valid.
     pub(crate) fn repaired_arguments(&self, spec: &ToolSpec, input: &Value) -> Option<Value> {
         let mut value = input.clone();
         for _ in 0..REPAIR_ROUNDS_MAX {

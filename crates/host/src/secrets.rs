@@ -63,7 +63,7 @@ impl fmt::Debug for SecretSet {
 pub(crate) struct CallSecrets {
     /// Values of the secrets, longest first.
     values: Vec<String>,
-    /// True if the call contains too many secrets to keep.
+    /// True if the call contains more secrets than can be remembered for redaction.
     too_many: bool,
 }
 
@@ -80,7 +80,7 @@ impl SecretSet {
     }
 
     /// Creates a set of the secrets among `variables` like [`SecretSet::from_variables`]. The
-    /// additional `names` mark secrets here and in calls.
+    /// additional `names` mark secrets in `variables` and in calls.
     pub fn from_named_variables<'v>(
         variables: impl IntoIterator<Item = (&'v str, &'v str)>,
         names: &[String],
@@ -102,7 +102,8 @@ impl SecretSet {
         Self { hidden: self.hidden.clone(), names: self.names.clone(), ..Self::from_values(all) }
     }
 
-    /// Adds `values` to the secrets. They are redacted from results and events of tools as well.
+    /// Adds `values` to the secrets. These values are redacted from results and events of tools as
+    /// well.
     pub fn with_hidden_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
         let shown = SecretValueMatcher::new(values).map(Arc::new);
@@ -122,8 +123,8 @@ impl SecretSet {
         self.hidden.as_ref()?.redact_bytes(message)
     }
 
-    /// Returns `events` with the values redacted that the operator marked as secret, while the
-    /// returned guard is kept.
+    /// Returns a sink that forwards to `events` and redacts the values that the operator marked as
+    /// secret. The redaction ends when the returned guard is dropped.
     pub(crate) fn redact_events(&self, events: &CallEventSink) -> (CallEventSink, RedactionGuard) {
         match &self.hidden {
             Some(values) if events.has_receiver() => {
@@ -144,7 +145,7 @@ impl SecretSet {
         self.names.is_secret(name)
     }
 
-    /// Redacts the server's secrets, and those of the call, from `text`, a part of the call's
+    /// Redacts the server's secrets, and the secrets `of_call`, from `text`, a part of the call's
     /// input.
     pub(crate) fn redact_input(&self, of_call: &CallSecrets, text: &str) -> String {
         if of_call.too_many {
@@ -170,7 +171,7 @@ impl SecretSet {
         named.into_call_secrets(result)
     }
 
-    /// Redacts the server's secrets, and those of the call, from `error`.
+    /// Redacts the server's secrets, and the secrets `of_call`, from `error`.
     pub(crate) fn redact_error(&self, of_call: &CallSecrets, error: CallError) -> CallError {
         let mut values: Vec<_> = of_call.values.iter().chain(&self.values).collect();
         values.sort_by_key(|value| Reverse(value.len()));
@@ -355,7 +356,7 @@ fn split_argument(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the trimmed `value`, if it is long enough to be a secret.
+/// Returns the trimmed `value`, or `None` if `value` is too short to be a secret.
 fn searchable_secret(value: &str) -> Option<&str> {
     Some(value.trim()).filter(|value| value.len() > SHORT_BYTES_MAX)
 }
@@ -372,7 +373,7 @@ fn redact_texts<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str> {
     text
 }
 
-/// Replaces each text in `value` by the result of `clean`. Keys stay unchanged.
+/// Returns `value` with each text replaced by the result of `clean`. Keys stay unchanged.
 fn map_texts(value: Value, clean: &impl Fn(String) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(clean(text)),

@@ -33,7 +33,7 @@ use crate::{
     PolicyRule, ToolPolicy, job_resources,
 };
 
-/// Host for tests, with a folder of its own.
+/// Host for tests, which stores its files in a temporary folder.
 struct TestHost {
     host: Host,
     folder: Arc<TempDir>,
@@ -213,7 +213,7 @@ fn accepted(value: &str) -> ClientAnswer {
     ))
 }
 
-/// Returns the answer that accepts a confirmation, without content.
+/// Returns a client answer that accepts a confirmation and has no content.
 fn agreed() -> ClientAnswer {
     ClientAnswer::Choice(ElicitationAnswer::Accepted(serde_json::Map::new()))
 }
@@ -222,7 +222,7 @@ fn given<const N: usize>(answers: [(&str, ClientAnswer); N]) -> ClientAnswers {
     answers.into_iter().map(|(key, answer)| (key.to_owned(), answer)).collect()
 }
 
-/// A tool that asks questions in rounds, all of a round at once.
+/// A tool that asks questions in rounds, with all questions of a round at once.
 struct QuestionTool;
 
 #[derive(Deserialize, JsonSchema)]
@@ -261,7 +261,7 @@ impl Tool for QuestionTool {
     }
 }
 
-/// A tool that prints, leaves files and, on request, asks before it ends.
+/// A tool that prints, produces files and, on request, asks a question before it ends.
 struct PrintingTool;
 
 #[derive(Deserialize, JsonSchema)]

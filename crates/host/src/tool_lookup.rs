@@ -1,4 +1,4 @@
-//! Finds the tool that a call names, as far as its caller sees it.
+//! Finds the tool that a call names, unless the tool is hidden from the caller.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Gate {
     }
 
     /// Adds the reason to the `error` about an unknown tool, if the tool may belong to an
-    /// unavailable upstream and `caller` would see a tool of that name. Returns any other error
+    /// unavailable upstream and `caller` would see a tool of that name. Returns all other errors
     /// unchanged.
     fn explain_missing(&self, caller: &Caller, error: CallError) -> CallError {
         let CallError::UnknownTool { name, unavailable: None, .. } = &error else {

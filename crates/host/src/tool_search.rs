@@ -1,5 +1,5 @@
-//! Tools `tools.search`, `tools.call` and `tools.read`, and the folded lists that contain them in
-//! place of all other tools.
+//! Provides the tools `tools.search`, `tools.call` and `tools.read`, and the tool lists that
+//! contain them in place of most other tools.
 
 mod memory;
 mod shown;
@@ -36,22 +36,22 @@ pub(crate) use replies::explain_gone;
 const SEARCH: &str = "tools.search";
 /// Id of the tool that calls other tools.
 const CALL: &str = "tools.call";
-/// Id of the tool that calls other tools, if they only read.
+/// Id of the tool that calls only tools that read and change nothing.
 pub(crate) const READ: &str = "tools.read";
 
 /// Name of the setting with the patterns of favourites, which every tool list contains.
 const FAVOURITES: &str = "discovery.favourites";
 
-/// Choice of the tools that a tool list contains.
+/// Selection of the tools that a tool list contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolListSelection {
     /// Selects all tools.
     #[default]
     Whole,
-    /// A list contains all tools, if those of other servers are within the token budget. Otherwise
-    /// it contains this server's own tools and favourites.
+    /// Selects all tools, if those of other servers are within the token budget. Otherwise selects
+    /// this server's own tools and favourites.
     Auto,
-    /// A list contains only the favourites, and the tools that find and call all others.
+    /// Selects only the favourites, and the tools that find and call all other tools.
     Folded,
 }
 
@@ -73,14 +73,14 @@ pub enum ToolSearchMemoryScope {
 /// Settings of tool search.
 #[derive(Debug, Clone)]
 pub struct ToolSearchSettings {
-    /// Choice of the tools in a list.
+    /// Selection of the tools in a list.
     pub mode: ToolListSelection,
     /// Maximum number of tokens of the tools of other servers in a list of
     /// [`ToolListSelection::Auto`].
     pub budget_tokens: usize,
     /// Callers for whom queries of tool search are remembered.
     pub memory: ToolSearchMemoryScope,
-    /// Dialects whose tool lists may contain tool search in place of most tools. The other dialects
+    /// Dialects whose tool lists may contain tool search in place of most tools. All other dialects
     /// promise certain tools by name.
     pub dialects: &'static [&'static str],
     /// Patterns of tools (favourites) that every list contains.
@@ -153,7 +153,8 @@ impl ToolSearch {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the tool list of `session`, its queries and the tools that it has received.
+    /// Removes the tool list of `session`, its queries and the tools that it has received from
+    /// memory.
     pub(crate) fn end_session(&self, session: &str) {
         self.lists().end_session(session);
         self.memory().end_session(session);
@@ -161,8 +162,8 @@ impl ToolSearch {
     }
 }
 
-/// Reference from the tools of tool search to the gate that has all tools. It is set later, because
-/// tools are created before the host.
+/// Reference from the tools of tool search to the gate that has all tools. The reference is set
+/// later, because tools are created before the host.
 #[derive(Clone, Default)]
 pub struct ToolSearchHandle(Arc<OnceLock<Weak<ReloadableGate>>>);
 
@@ -201,7 +202,8 @@ impl Gate {
         CallerToolSearch::of_caller(self, caller, None).explain(question, count)
     }
 
-    /// Returns the first sentence of the instructions of each server that has any.
+    /// Returns the first sentence of each server's instructions, by server. Servers without
+    /// instructions are left out.
     fn server_descriptions(&self) -> ServerDescriptionMap {
         let sources = self.library.dynamic_sources.as_ref();
         let instructions = sources.map(|sources| sources.instructions()).unwrap_or_default();
@@ -211,8 +213,8 @@ impl Gate {
         first.collect()
     }
 
-    /// Returns true if `caller` may find the tool by a search. A tool that is not listed cannot be
-    /// found, because another tool does the same.
+    /// Returns true if `caller` may find the tool by a search. Tools that lists omit are never
+    /// found, because a listed tool does the same.
     fn is_searchable(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         spec.listed && !is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
     }

@@ -36,16 +36,17 @@ const SUBJECT_NAMES: [&str; 15] = [
 pub enum AuditArgumentDetail {
     /// Records only the hash of the arguments.
     None,
-    /// The subject of the call: the path, command line, repository or URI, and the error message or
-    /// the last error line of a failed program.
+    /// Records the subject of the call (path, command line, repository or URI), and the error
+    /// message or the last error line of a failed program.
     #[default]
     Subject,
-    /// The subject of the call, and all arguments without secrets and long texts.
+    /// Records the subject of the call, and all arguments without secrets and long texts.
     Redacted,
 }
 
 impl AuditArgumentDetail {
-    /// Returns the subject of a call with `input` (such as its path), if this setting records it.
+    /// Returns the subject of a call with `input` (such as its path), redacted and cut to 200
+    /// characters. Returns `None` if this detail level records no subjects.
     pub(crate) fn subject(self, input: &Value, secrets: &SecretSet) -> Option<String> {
         if self == Self::None {
             return None;
@@ -57,7 +58,8 @@ impl AuditArgumentDetail {
         Some(truncate(&subject, SUBJECT_CHARS_MAX))
     }
 
-    /// Returns the first of the path arguments `names` in `input`, if this setting records it.
+    /// Returns the value of the first argument in `input` that has one of the `names`, as the
+    /// subject of the call. Returns `None` if this detail level records no subjects.
     pub(crate) fn path_subject(
         self,
         input: &Value,
@@ -71,7 +73,8 @@ impl AuditArgumentDetail {
         Some(truncate(&secrets.redact(&subject), SUBJECT_CHARS_MAX))
     }
 
-    /// Returns the command line `words` of a call with `input`, if this setting records it.
+    /// Returns the command line `words` as the subject of a call with `input`, redacted and cut to
+    /// 200 characters. Returns `None` if this detail level records no subjects.
     pub(crate) fn line_subject(
         self,
         input: &Value,
@@ -87,12 +90,14 @@ impl AuditArgumentDetail {
         Some(truncate(&line, SUBJECT_CHARS_MAX))
     }
 
-    /// Returns true if audit records contain error messages, which may name arguments.
+    /// Returns true if audit records contain error messages at this detail level. Error messages
+    /// may name arguments.
     pub(crate) fn includes_errors(self) -> bool {
         self != Self::None
     }
 
-    /// Returns the redacted arguments in `input`, if this setting records them.
+    /// Returns the redacted arguments in `input`, or `None` if this detail level records no
+    /// arguments.
     pub(crate) fn arguments(self, input: &Value, secrets: &SecretSet) -> Option<Value> {
         if self != Self::Redacted {
             return None;
@@ -168,7 +173,7 @@ fn subject_text(value: &Value) -> Option<String> {
 }
 
 /// Returns `value` with each text shortened and redacted by `redact`, and without the values of
-/// arguments whose name marks a secret.
+/// arguments whose name marks a secret. Stops after `left` values and `depth` nesting levels.
 fn shorten(
     value: &Value,
     secrets: &SecretSet,

@@ -56,7 +56,7 @@ impl AuditSizeEstimate for ToolOutput {
     }
 }
 
-/// Words of lines in which programs name the cause of their failure.
+/// Words that mark the lines in which programs name the cause of their failure.
 const CAUSE_WORDS: [&str; 3] = ["error", "fatal", "panicked"];
 
 /// Returns one line about the failed program with the structured `result`: how it ended, and the

@@ -51,7 +51,7 @@ pub struct ParsedAuditRecord {
     pub bytes_in: Option<u64>,
     /// Approximate size of the call's output in bytes.
     pub bytes_out: Option<u64>,
-    /// Confinement of the programs that the call ran.
+    /// Summary of the sandbox in which the programs of the call ran.
     pub sandbox: Option<String>,
     /// Refused hosts that the call's programs tried to reach, one line for each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -62,9 +62,9 @@ pub struct ParsedAuditRecord {
     /// Time that the call spent in each step, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps_us: Option<CallStepTimes>,
-    /// Server process that wrote the record.
+    /// Id of the server process that wrote the record.
     pub server: Option<String>,
-    /// Position of the record in the log.
+    /// Number of the record's line in the log.
     pub seq: Option<u64>,
     /// Seal (MAC) of this line of the log and all lines before it.
     pub mac: Option<String>,
@@ -92,7 +92,7 @@ impl ParsedAuditRecord {
 pub struct AuditRecordFilter {
     /// Name of the caller whose calls are selected.
     pub caller: Option<String>,
-    /// Name of the tool in any spelling, or the start of a name before `*`.
+    /// Name of the tool in any spelling, or a prefix of the name followed by `*`.
     pub tool: Option<String>,
     /// Outcome of the selected calls in one word. `refused` also selects calls that the policy
     /// refused, whatever their outcome.

@@ -100,7 +100,7 @@ fn create_key_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The end of an audit log's chain: the number of its lines and the last `mac`.
+/// End of an audit log's chain: the number of the last line and the `mac` of that line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AuditChainEnd {
     pub(super) seq: u64,
@@ -185,8 +185,8 @@ impl<'l> AuditChainLine<'l> {
     }
 }
 
-/// Splits `text` into the part before the field `name` and the hash in the field, if the text ends
-/// with it.
+/// Splits `text` into the part before the field `name` and the hash in that field. Returns `None`
+/// if `text` does not end with the field.
 fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     let (rest, hex) = text.split_at_checked(text.len().checked_sub(HEX)?)?;
     let hash = Hash::from_hex(hex).ok()?;
@@ -221,8 +221,8 @@ impl AuditChainBounds {
         Ok(text)
     }
 
-    /// Parses `text`, the content of a log's head file. Returns `None` if its seal is invalid or
-    /// its form differs.
+    /// Parses `text`, the content of a log's head file. Returns `None` if the seal or the format is
+    /// invalid.
     pub(super) fn parse(text: &[u8], key: &AuditKey) -> Option<Self> {
         /// Fields of the audit log's head file.
         #[derive(Deserialize)]

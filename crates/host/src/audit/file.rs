@@ -56,7 +56,8 @@ impl ChainedAuditLog {
         Ok(chain)
     }
 
-    /// Appends the JSON objects `bodies` to the log as lines: all of them, or none on failure.
+    /// Locks the log and appends the JSON objects `bodies` as lines: all of them, or none on
+    /// failure.
     pub(super) fn open_append(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
         self.lock()?;
         let added = self.append_locked(bodies);
@@ -75,7 +76,8 @@ impl ChainedAuditLog {
         self.head_file.sync_data()
     }
 
-    /// Locks the head file that is now at its path, because the open one may have been removed.
+    /// Locks the head file of the log. Opens the file again if the open one was removed or
+    /// replaced.
     fn lock(&mut self) -> io::Result<()> {
         loop {
             self.head_file.lock()?;
@@ -109,7 +111,7 @@ impl ChainedAuditLog {
         self.write_head(head)
     }
 
-    /// Writes the log's head file.
+    /// Writes `head` to the head file of the log, sealed with the key.
     fn write_head(&mut self, head: AuditChainBounds) -> io::Result<()> {
         let text = head.encode(&self.key)?;
         if self.last_head.as_ref().is_none_or(|(_, known)| *known != text) {
@@ -302,7 +304,8 @@ fn is_at(path: &Path, file: &File) -> bool {
     (at_path.dev(), at_path.ino()) == (open.dev(), open.ino())
 }
 
-/// Reads from the start of `file` until it ends or `buffer` is full.
+/// Reads from the start of `file` until the file ends or `buffer` is full. Returns the number of
+/// bytes read.
 fn read_at_most(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < buffer.len() {

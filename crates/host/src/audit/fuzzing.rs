@@ -48,8 +48,8 @@ fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, AuditChainBounds) {
     (lines, head)
 }
 
-/// Applies one edit to the lines of a log. The edit has a letter for its kind, then the line, the
-/// byte and the text.
+/// Applies the edit `change` to the `lines` of a log. The first byte of `change` is a letter for
+/// the operation, then follow the line number, the byte offset and a text.
 fn apply_edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
     let [what, which, at, rest @ ..] = change else { return };
     let Some(line) = usize::from(*which).checked_rem(lines.len()) else { return };

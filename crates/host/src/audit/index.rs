@@ -49,8 +49,8 @@ CREATE TABLE caller_hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, failed I
 /// Names of the tables in the audit index.
 const TABLE_NAMES: [&str; 5] = ["place", "records", "hours", "tool_hours", "caller_hours"];
 
-/// SQL statements that count a call: hour (1), caller (2), tool (3), outcome (4), range of its
-/// duration (5) and duration (6).
+/// SQL statements that add a call to the tables of calls by hour. Their parameters are the hour
+/// (1), caller (2), tool (3), outcome (4), histogram range of the duration (5) and duration (6).
 const COUNT_CALL: [&str; 3] = [
     "INSERT INTO hours (hour, caller, tool, outcome, bucket, calls, duration_us, longest_us)
      VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
@@ -77,7 +77,8 @@ impl fmt::Debug for AuditIndex {
 }
 
 impl AuditIndex {
-    /// Opens the index of the log at `log`, and creates it if needed.
+    /// Opens the index of the audit log at `log`, and creates the index file beside the log if
+    /// needed.
     ///
     /// # Errors
     /// The file beside the log cannot be written.

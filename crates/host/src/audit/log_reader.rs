@@ -92,7 +92,7 @@ impl AuditLogFollower {
         Ok(follower)
     }
 
-    /// Creates a follower that continues after `offset` bytes of the log file with this `inode`.
+    /// Creates a follower that continues at the byte `offset` of the log file with this `inode`.
     pub(super) fn resume(path: &Path, (inode, offset): (u64, u64)) -> Self {
         Self { path: path.to_owned(), inode, offset }
     }
@@ -103,8 +103,8 @@ impl AuditLogFollower {
         (self.inode, self.offset)
     }
 
-    /// Returns true if the log file that was read last is still kept, and is at least as long as
-    /// the part that was read.
+    /// Returns true if the log file that was read last still exists and is at least as long as the
+    /// part that was read.
     pub(super) fn is_position_kept(&self) -> bool {
         let kept = |path: PathBuf| {
             let metadata = std::fs::metadata(path).ok()?;

@@ -17,7 +17,7 @@ use super::record::AuditRecord;
 use super::tail;
 use crate::gauges::AuditQueueGauge;
 
-/// Longest wait of a call for a place in the queue of audit records.
+/// Longest wait of a call for a free slot in the queue of audit records.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
 /// Time that an audit record waits to be written together with others.
 const GATHER_TIME: Duration = Duration::from_millis(5);
@@ -38,7 +38,7 @@ const LIVE_RECORDS_MAX: usize = 1024;
 
 /// Queue of audit records, shared by the calls and the writer thread.
 pub(super) struct AuditRecordQueue {
-    /// Permits for audit records that are open or unwritten.
+    /// Free slots of the queue. Each open or unwritten audit record occupies one.
     places: Arc<Semaphore>,
     pending: Mutex<PendingAuditRecords>,
     /// Condition that is notified when there are audit records to write or a flush waits.
@@ -141,7 +141,10 @@ impl AuditRecordQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place in the queue for one audit record. Waits up to 2 s for a free place.
+    /// Reserves a queue slot for one audit record, and waits up to 2 s for a free slot.
+    ///
+    /// # Errors
+    /// No slot is free in time, or the log is strict and writes to it fail.
     pub(super) async fn reserve_place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let stuck = self.strict && self.failing.load(Ordering::Relaxed);
         if let Some(place) = self.places.clone().try_acquire_owned().ok().filter(|_| !stuck) {
@@ -163,14 +166,14 @@ impl AuditRecordQueue {
         })
     }
 
-    /// Returns the number of audit records that wait to be written, out of `places` in the queue.
+    /// Returns the load of this queue, which has `places` slots for audit records.
     pub(super) fn gauge(&self, places: usize) -> AuditQueueGauge {
         let pending = self.lock_pending();
         let waiting = pending.pushed - pending.written;
         AuditQueueGauge { waiting, capacity: places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
-    /// Queues `record` in its reserved place and returns its number.
+    /// Queues `record` in the reserved slot `place` and returns the number of the record.
     pub(super) fn push(&self, record: AuditRecord, place: OwnedSemaphorePermit) -> u64 {
         let mut pending = self.lock_pending();
         pending.records.push((record, place));
@@ -183,7 +186,10 @@ impl AuditRecordQueue {
         pending.pushed
     }
 
-    /// Waits until the record with this number is on disk, if the log is strict.
+    /// Waits until the audit record with this number is on disk, if the log is strict.
+    ///
+    /// # Errors
+    /// The record is not written within 10 s.
     pub(super) async fn wait_until_stored(&self, number: u64) -> Result<(), CallError> {
         if !self.strict {
             return Ok(());
@@ -325,7 +331,8 @@ impl AuditRecordQueue {
 }
 
 impl AuditRecordSink {
-    /// Writes `batch`, or the rest of it after an earlier failure.
+    /// Writes `batch`, or the rest of the batch after an earlier failure. With `strict`, a log file
+    /// is also flushed to disk.
     fn write(&mut self, batch: &mut AuditRecordBatch, strict: bool) -> io::Result<()> {
         let stream = match self {
             Self::Stream(stream) => stream,

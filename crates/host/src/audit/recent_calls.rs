@@ -17,8 +17,8 @@ const CALLS_MAX: usize = 500;
 const BYTES_MAX: usize = 2 << 20;
 /// Longest kept text of one call's arguments, and of its result, in bytes.
 const TEXT_BYTES_MAX: usize = 4 << 10;
-/// Kept part at the start of a text that is too long, in bytes. The rest is kept at its end,
-/// because the end of a program's output shows why the program failed.
+/// Number of bytes that are kept from the start of a text that is too long. The other kept bytes
+/// come from its end, because the end of a program's output shows why the program failed.
 const START_BYTES: usize = 2 << 10;
 /// Length of a result's start and of its end that are searched for secrets, in bytes.
 const SEARCHED_BYTES_MAX: usize = 64 << 10;
@@ -88,7 +88,7 @@ fn arguments_text(input: &Value, secrets: &SecretSet) -> String {
     cut(&redacted_arguments(input, secrets, SHORT_TEXT_CHARS).to_string()).into_owned()
 }
 
-/// Returns `text` without its middle, if it is too long to be kept.
+/// Returns `text` without its middle if it is longer than 4 KiB.
 fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_BYTES_MAX {
         return Cow::Borrowed(text);
@@ -165,14 +165,14 @@ impl RecentCalls {
         }
     }
 
-    /// Returns the details of the call `key`, if they are kept.
+    /// Returns the details of the call `key`, if they are still in memory.
     pub(super) fn find(&self, key: RecentCallKey) -> Option<Arc<RecentCallDetails>> {
         let queue = self.lock();
         let found = queue.calls.iter().rev().find(|(known, _)| *known == key);
         found.map(|(_, details)| details.clone())
     }
 
-    /// Forgets all calls.
+    /// Removes the details of all calls from memory.
     pub(super) fn clear(&self) {
         *self.lock() = RecentCallQueue::default();
     }

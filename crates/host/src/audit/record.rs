@@ -140,15 +140,15 @@ impl Serialize for AuditRecordInput {
 pub(crate) struct OpenAuditRecord<'a> {
     started: Instant,
     open: Option<(&'a AuditRecordQueue, AuditRecord, OwnedSemaphorePermit)>,
-    /// Arguments and result to keep for the console. They are absent for a call that only reads,
-    /// unless it has failed.
+    /// Arguments and result of the call for the console. `None` for a call that only reads, unless
+    /// the call has failed.
     details: Option<Box<RecentCallDetails>>,
-    /// Input as compact JSON, if the input may be kept and is short.
+    /// Input as compact JSON, if the input is short and may stay in memory until the call ends.
     short_input: Vec<u8>,
 }
 
 impl<'a> OpenAuditRecord<'a> {
-    /// Opens the audit record of `call` with the queue and the reserved place. Without them,
+    /// Opens the audit record of `call` with the queue and the reserved slot in `at`. Without `at`,
     /// nothing is recorded.
     pub(super) fn open(
         call: &ToolCall,
@@ -185,8 +185,9 @@ impl<'a> OpenAuditRecord<'a> {
         Self { started, open, details: None, short_input: Vec::new() }
     }
 
-    /// Notes the hash and the length of the call's input. A long input is hashed only if `is_known`
-    /// confirms its tool. With `is_kept`, a short input stays available until the call has ended.
+    /// Records the hash and the length of the call's input. A long input is hashed only if
+    /// `is_known` returns true, which means that the called tool exists. With `is_kept`, a short
+    /// input stays in memory until the call has ended.
     pub(crate) fn note_input(
         &mut self,
         input: &impl Serialize,
@@ -216,8 +217,8 @@ impl<'a> OpenAuditRecord<'a> {
         });
     }
 
-    /// Keeps the arguments of a call that may change something, without `secrets`, for the console.
-    /// `effects` are those of the tool.
+    /// Keeps the arguments in `input` for the console, without `secrets`, if a tool with these
+    /// `effects` may change something.
     pub(crate) fn keep_arguments(&mut self, input: &Value, effects: Effects, secrets: &SecretSet) {
         if self.open.is_some() {
             let details = RecentCallDetails::with_arguments(input, effects, secrets);
@@ -225,13 +226,14 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
-    /// Returns true if the arguments of the call are kept.
+    /// Returns true if the arguments of the call are held in memory for the console.
     pub(crate) fn has_kept_arguments(&self) -> bool {
         self.details.is_some()
     }
 
-    /// Keeps `text`, the result or the error message of the call, without `secrets` and the secrets
-    /// `of_call` in its input, for the console. Keeps the arguments, too, if they are short.
+    /// Keeps `text`, the result or the error message of the call, in memory for the console.
+    /// Redacts `secrets` and the secrets `of_call` in the call's input. Also keeps the arguments if
+    /// they are short.
     pub(crate) fn keep_result(&mut self, text: &str, secrets: &SecretSet, of_call: &CallSecrets) {
         if self.open.is_none() {
             return;
@@ -246,7 +248,8 @@ impl<'a> OpenAuditRecord<'a> {
         details.set_result(text, secrets, of_call);
     }
 
-    /// Notes the arguments in `input` that the setting `recorded` selects, without `secrets`.
+    /// Records the arguments in `input` that the detail level `recorded` selects, without
+    /// `secrets`.
     pub(crate) fn note_arguments(
         &mut self,
         input: &Value,
@@ -259,8 +262,8 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
-    /// Notes the first path argument in `input` or the command line of the call as the subject, if
-    /// the record has none. `tool` is the called tool.
+    /// Records the first path argument in `input`, or the command line of the call, as the subject
+    /// of a call of `tool`, if the record has no subject yet.
     pub(crate) fn note_tool_subject(
         &mut self,
         input: &Value,
@@ -295,14 +298,15 @@ impl<'a> OpenAuditRecord<'a> {
         self
     }
 
-    /// Notes the policy decision about the call, and the rule that made it.
+    /// Records the policy decision about the call, and the rule that made the decision.
     pub(crate) fn note_decision(&mut self, decision: PolicyDecision, rule: &PolicyRuleName) {
         if let Some((_, record, _)) = &mut self.open {
             (record.decision, record.rule) = (Some(decision.word()), Some(rule.clone()));
         }
     }
 
-    /// Notes the confinement of the programs that the call ran, without `secrets`.
+    /// Records the sandbox in which the call's programs ran and the hosts that were refused to
+    /// them, without `secrets`.
     pub(crate) fn note_confinement(&mut self, ran: &SandboxReport, secrets: &SecretSet) {
         if let Some((_, record, _)) = &mut self.open
             && !ran.is_empty()
@@ -313,14 +317,14 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
-    /// Notes the time that the call spent in each step, if it passed the first one.
+    /// Records the time that the call spent in each step, if the call passed the first step.
     pub(crate) fn note_steps(&mut self, steps: impl FnOnce() -> Option<CallStepTimes>) {
         if let Some((_, record, _)) = &mut self.open {
             record.steps_us = steps().map(Box::new);
         }
     }
 
-    /// Notes the first line of the error message that the caller got.
+    /// Records the first line of the error message that the caller got.
     pub(crate) fn note_error(&mut self, message: &str) {
         if let Some((_, record, _)) = &mut self.open {
             let line = message.lines().find(|line| !line.trim().is_empty());
@@ -328,7 +332,7 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
-    /// Notes the size of the call's output.
+    /// Records the approximate size of the call's output.
     pub(crate) fn note_output(&mut self, output: &impl AuditSizeEstimate) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(output.bytes());

@@ -248,7 +248,7 @@ fn read_lines_backwards(
     }
 }
 
-/// Joins the two parts of a line, or returns `None` if the line is too long.
+/// Joins `start` and `end`, the two parts of a line. Returns `None` if the line is too long.
 fn join_line(start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
     let end = end.filter(|end| start.len() + end.len() <= LINE_BYTES_MAX)?;
     Some([start, end].concat())

@@ -37,14 +37,14 @@ pub struct VerifiedAuditLog {
     pub unchecked: Vec<PathBuf>,
 }
 
-/// First place where a log is broken.
+/// First log line at which the verification of a log fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLogDefect {
     /// Log file that contains the problem.
     pub file: PathBuf,
-    /// Line in that file, counted from 1.
+    /// Number of the line in `file`, counted from 1.
     pub line: u64,
-    /// Number of the log line that is expected at this place.
+    /// Sequence number that the log line at this position should have.
     pub seq: u64,
     /// Description of the problem with the log line.
     pub why: String,
@@ -100,7 +100,8 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<VerifiedAuditLog
     Ok(verifier.finish(path, unchecked))
 }
 
-/// Returns the result of the verification if no file begins with the oldest kept line.
+/// Returns the result of the verification if none of the `files` begins with the oldest line that
+/// `head` names.
 fn verify_without_oldest(
     path: &Path,
     head: &AuditChainBounds,

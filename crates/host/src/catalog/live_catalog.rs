@@ -6,7 +6,7 @@ use toolgate_contract::{AnyTool, BoxFuture, ToolSpec, fold_name};
 
 use super::{Catalog, CatalogToolEntry, RejectedTool};
 
-/// The catalog of tools in force, which can be replaced while calls run.
+/// Current catalog of tools, which can be replaced while calls run.
 pub(crate) struct ReplaceableCatalog {
     current: RwLock<Arc<Catalog>>,
     /// A lock that lets only one replacement of the catalog run at a time.
@@ -23,8 +23,8 @@ pub trait CatalogReadinessCheck: Send + Sync + 'static {
     fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
     /// Starts to refresh outdated tool lists of the owners. Does not wait for the result.
     fn refresh(&self);
-    /// Returns the tool `name` as missing, if it may belong to an owner that cannot be reached and
-    /// has not listed its tools.
+    /// Returns a stand-in for the missing tool `name`, if the tool may belong to an owner (such as
+    /// an upstream) that cannot be reached and has not listed its tools.
     fn missing_tool(&self, name: &str) -> Option<UnavailableTool>;
 }
 
@@ -42,7 +42,7 @@ impl ReplaceableCatalog {
         Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
     }
 
-    /// Returns the catalog that is in force now.
+    /// Returns the current catalog. Later replacements do not change the returned one.
     pub(crate) fn snapshot(&self) -> Arc<Catalog> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -64,8 +64,8 @@ impl ReplaceableCatalog {
         (differs, refused)
     }
 
-    /// Copies the tools that other owners offer in `before`, and the readiness of these owners.
-    /// Returns the tools that became unavailable.
+    /// Copies the tools of other owners (such as upstreams) from the catalog `before`, and the
+    /// readiness of these owners. Returns the tools that became unavailable.
     pub(crate) fn take_over_offers(&self, before: &Self) -> Vec<RejectedTool> {
         if let Some(readiness) = before.readiness.get() {
             self.set_readiness(readiness.clone());
@@ -103,8 +103,8 @@ impl ReplaceableCatalog {
         }
     }
 
-    /// Returns the tool `name` as missing, if it may belong to an owner that cannot be reached and
-    /// has not listed its tools.
+    /// Returns a stand-in for the missing tool `name`, if the tool may belong to an owner (such as
+    /// an upstream) that cannot be reached and has not listed its tools.
     pub(crate) fn missing_tool(&self, name: &str) -> Option<UnavailableTool> {
         self.readiness.get()?.missing_tool(name)
     }
@@ -114,7 +114,8 @@ impl ReplaceableCatalog {
         self.readiness.get().is_none_or(|listed| listed.is_complete(None))
     }
 
-    /// Returns true if `name` is the name of a known tool, or is known to be missing.
+    /// Returns true if a tool named `name` is known, or if all owners that may offer such a tool
+    /// have listed their tools.
     pub(crate) fn is_settled(&self, name: &str) -> bool {
         // A known name needs no query of the owners.
         let Some(listed) = self.readiness.get().filter(|listed| !listed.is_complete(None)) else {

@@ -244,7 +244,7 @@ impl ArtefactFileStore {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Removes the files of the `jobs`, which are no longer kept.
+    /// Removes the stored files of `jobs`, which no longer exist in the job store.
     pub(super) fn remove(&self, jobs: &[JobId]) {
         for id in jobs {
             // Most jobs have no files.
@@ -277,7 +277,8 @@ fn media_type(name: &str) -> String {
     mime_guess::from_path(name).first_or_octet_stream().essence_str().to_owned()
 }
 
-/// Copies the file `from` from its start, whatever its offset is.
+/// Copies the file `from` to `to` from the start, whatever the current offset of `from` is. Returns
+/// the number of copied bytes.
 ///
 /// # Errors
 /// The file is longer than `room` bytes.

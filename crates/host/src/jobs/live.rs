@@ -199,11 +199,11 @@ pub(super) struct JobEventWatch {
 /// Stage of a watch of a job's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobWatchStage {
-    /// Stage of a watch to which more events may follow.
+    /// Stage in which more events of the job may follow.
     Open,
-    /// All events were returned. The final state of the job is returned next.
+    /// Stage in which all events were returned and the final state of the job is returned next.
     Finished,
-    /// All events and the final state of the job were returned.
+    /// Stage in which all events and the final state of the job were returned.
     Done,
 }
 
@@ -239,7 +239,7 @@ impl JobEventStream for JobEventWatch {
 }
 
 impl JobEventWatch {
-    /// Waits for new events of the job. Returns `None` if the job is no longer kept.
+    /// Waits for new events of the job. Returns `None` if the job is no longer in the store.
     async fn wait_for_events(&mut self) -> Result<Option<()>, JobStoreError> {
         let live = self.jobs.live_job(self.id);
         if let Some(live) = &live {

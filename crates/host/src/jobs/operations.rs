@@ -51,7 +51,7 @@ pub(crate) struct StartJobRequest {
 pub(crate) enum JobQuestionAvailability {
     /// The job may ask questions if the client supports them.
     Possible,
-    /// Absence of a way to ask the caller while the job runs.
+    /// The job cannot ask its caller questions while it runs.
     Never,
 }
 

@@ -111,9 +111,9 @@ impl JobServiceState {
         Ok(())
     }
 
-    /// Removes a waiting job that another server has claimed from this server's queue, if this
-    /// server knows of the claim. Call this after the job was stopped here, and after it was
-    /// queued: either may come first.
+    /// Removes the job `live` from this server's queue if another server is known to have claimed
+    /// the job. Call this function both after the job is stopped at this server and after it is
+    /// queued, because either may happen first.
     pub(super) fn leave_claimed(&self, live: &UnfinishedJob) {
         if live.is_stopped_here() && self.lock_queue().remove(live.id) {
             self.unregister(live);
@@ -122,8 +122,8 @@ impl JobServiceState {
 }
 
 impl JobService {
-    /// Cancels a job that another server runs, waits for its end for a bounded time, and returns
-    /// it.
+    /// Cancels the job `id`, which another server runs, waits for its end for a bounded time, and
+    /// returns the job.
     ///
     /// # Errors
     /// The other server does not stop the job in time.
@@ -144,8 +144,8 @@ impl JobService {
         })
     }
 
-    /// Passes answers to the server that runs `job`. Returns the job once that server has them, or
-    /// after a bounded time. Answers that fit no open question are ignored.
+    /// Passes the answers `given` to the server that runs `job`. Returns the job once that server
+    /// has the answers, or after a bounded time. Answers that fit no open question are ignored.
     pub(super) async fn answer_elsewhere(
         &self,
         job: JobSnapshot,

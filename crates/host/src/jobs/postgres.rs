@@ -100,8 +100,8 @@ macro_rules! on_connection {
 impl PostgresStore {
     /// Connects to the database, creates or migrates the tables, and registers this server.
     ///
-    /// `mark` identifies the programs of this server. A server on the same machine that adopts its
-    /// jobs after a crash receives it.
+    /// `mark` identifies the programs of this server. After a crash, a server on the same machine
+    /// that takes over this server's jobs receives `mark`.
     ///
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.

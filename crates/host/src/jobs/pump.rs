@@ -44,7 +44,7 @@ struct JobEventBuffer {
     events: Vec<TimedJobEvent>,
     files: Vec<ProducedFile>,
     fraction: f64,
-    /// Number of bytes of the job's output that may still be kept.
+    /// Number of bytes of program output that may still be stored for the job.
     output_room: usize,
     output_bytes_max: usize,
     log_count: usize,
@@ -134,7 +134,7 @@ impl JobEventForwarder {
         buffer.events = events;
     }
 
-    /// Takes the events that are not stored yet, and the files that the job produced.
+    /// Removes and returns the events that are not stored yet, and the files that the job produced.
     pub(super) fn take_rest(&self) -> (Vec<TimedJobEvent>, Vec<ProducedFile>) {
         let mut buffer = self.lock_buffer();
         (std::mem::take(&mut buffer.events), std::mem::take(&mut buffer.files))
@@ -206,7 +206,7 @@ impl JobEventBuffer {
         }
     }
 
-    /// Returns true if another progress report of the job is kept, and counts the report.
+    /// Counts a progress report of the job. Returns true if the report is stored.
     fn count_progress(&mut self) -> bool {
         let now = Timestamp::now();
         let is_kept = self.progress_count < PROGRESS_MAX
@@ -254,7 +254,7 @@ impl JobEventBuffer {
         self.events.push((Timestamp::now(), kind));
     }
 
-    /// Takes the next batch of events to store.
+    /// Removes and returns the next batch of events to store.
     fn take_batch(&mut self) -> Vec<TimedJobEvent> {
         let mut bytes = 0;
         let is_next = |(_, kind): &&TimedJobEvent| {

@@ -142,8 +142,8 @@ impl JobQuestionSender {
     }
 }
 
-/// Questions for whose answers a job waits, by key and name. Dropping this value closes the
-/// questions.
+/// Questions that a job has asked and whose answers it awaits, by key and name. Dropping this value
+/// closes the questions.
 struct PendingJobQuestions<'a> {
     asker: &'a JobQuestionSender,
     names: Vec<(String, String)>,
@@ -155,7 +155,7 @@ impl PendingJobQuestions<'_> {
         self.names.iter().filter(|(_, name)| !state.answers.contains_key(name)).count()
     }
 
-    /// Returns the answers to these questions, by key.
+    /// Returns the answers to these questions in `state`, by key.
     fn answers(&self, state: &JobQuestions) -> ClientAnswers {
         let answers = self.names.iter().filter_map(|(key, name)| {
             let answer = state.answers.get(name)?;
@@ -199,7 +199,7 @@ mod tests {
         JobQuestionSender { live, pump: JobEventForwarder::new(0) }
     }
 
-    /// Returns one question with the key `go`, whose form has a text field `field`.
+    /// Returns a question with the key `go`, whose form has the text field `field`, for tests.
     fn go(field: &str) -> ClientQuestions {
         let schema = json!({ "type": "object", "required": [field] });
         let message = "Go on?".to_owned();

@@ -31,10 +31,10 @@ struct CallerJobQueue {
     last_turn: u64,
 }
 
-/// Position of a job among the jobs of its caller. The lowest position is next.
+/// Position of a job among the queued jobs of its caller. The lowest position is next.
 ///
-/// The position contains the acceptance time of the job, so that a job that was taken over from a
-/// dead server keeps its place.
+/// The parts are the priority, the acceptance time and a sequence number. A job that was taken over
+/// from a dead server keeps its acceptance time.
 type JobQueuePosition = (Reverse<i32>, Timestamp, u64);
 
 /// Job that waits in the queue.
@@ -43,7 +43,8 @@ pub(super) struct QueuedJob {
     pub(super) id: JobId,
     pub(super) caller: Caller,
     pub(super) tool: ToolId,
-    /// Maximum number of running calls of the job's tool, if the tool has its own limit.
+    /// Maximum number of calls of the job's tool that run at the same time, if the tool has a
+    /// limit.
     pub(super) at_once: Option<usize>,
     /// Size of the job's input in bytes. Zero if another server accepted the job.
     pub(super) input_bytes: u64,
@@ -119,8 +120,8 @@ impl JobQueue {
         !self.is_paused && self.running_max > 0
     }
 
-    /// Returns the number of further jobs that could start at this server, beside those that run or
-    /// wait.
+    /// Returns the number of further jobs that could start at this server in addition to its
+    /// running and queued jobs.
     pub(super) fn room(&self) -> usize {
         if self.is_paused {
             return 0;
@@ -179,7 +180,8 @@ impl JobQueue {
         was_there
     }
 
-    /// Takes the next job that fits all limits and counts it as running.
+    /// Removes the next job that fits all limits from the queue, counts the job as running, and
+    /// returns it.
     pub(super) fn take_next(&mut self) -> Option<QueuedJob> {
         if self.is_paused || self.running_total >= self.running_max {
             return None;

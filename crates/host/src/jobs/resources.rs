@@ -32,7 +32,7 @@ const GATHER_TIME: Duration = Duration::from_millis(100);
 const ESCAPED_CHARS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Creates the resources that expose the jobs of `handle`.
+/// Creates the source of MCP resources for the jobs of `handle`.
 pub(crate) fn resources(handle: &JobsToolHandle) -> Arc<dyn ResourceSource> {
     Arc::new(JobResourceSource { guard: guard_spec(handle), handle: handle.clone() })
 }
@@ -239,7 +239,7 @@ impl ResourceSource for JobResourceSource {
 }
 
 impl JobResourceSource {
-    /// Returns the jobs, if there are or were any. Does not create the job store.
+    /// Returns the job service if there are or were any jobs. Does not create the job store.
     fn existing_jobs(&self) -> Option<JobService> {
         self.handle.jobs().ok().filter(JobService::has_jobs)
     }

@@ -34,14 +34,14 @@ const LAST_TRIES_MAX: u32 = 3;
 /// Maximum number of starts of a job. A job whose server ended that often during the job is not
 /// started again.
 const ATTEMPTS_MAX: u32 = 5;
-/// Number of times that the input of a running job is in memory: as stored text, as values, and in
-/// what the tool makes of them.
+/// Number of copies of a running job's input in memory: as stored text, as JSON values, and in the
+/// data that the tool makes of it.
 const INPUT_COPIES: usize = 3;
 /// Longest wait for memory for the input of a job.
 const MEMORY_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl JobServiceState {
-    /// Starts each queued job that is next in the queue and has a free place.
+    /// Starts queued jobs in order until the limits on running jobs are reached.
     pub(super) fn dispatch(self: &Arc<Self>) {
         // Keeps the tracker open, because this function may still start jobs.
         let _here = self.running.token();
@@ -165,8 +165,8 @@ impl JobServiceState {
         self.store_end(store, &live, end).await;
     }
 
-    /// Waits until there is memory for the input of `job`, if it is large, but no longer than 20 s.
-    /// The memory is in use until the job ends.
+    /// Reserves memory for the input of `job` until the job ends, if the input is large. Waits up
+    /// to 20 s for free memory.
     async fn reserve_input_memory(&self, job: &QueuedJob) -> Option<InputMemoryReservation> {
         let bytes = usize::try_from(job.input_bytes).unwrap_or(usize::MAX);
         let bytes = bytes.saturating_mul(INPUT_COPIES).saturating_sub(UNCOUNTED_BYTES);
@@ -253,8 +253,8 @@ impl JobServiceState {
         JobEnd { at: Timestamp::now(), state, outcome, artefacts, last_events: before }
     }
 
-    /// Ends a job that was cancelled before it began, with the error `why`. If another server has
-    /// claimed the job, asks that server to cancel it.
+    /// Ends the job `live`, which was cancelled before it began, with the error `why`. If another
+    /// server has claimed the job, asks that server to cancel it.
     pub(super) async fn end_canceled(
         &self,
         store: &Arc<dyn JobStore>,
@@ -269,15 +269,15 @@ impl JobServiceState {
         }
     }
 
-    /// Asks the server that owns the job to cancel it, unless the job has ended.
+    /// Asks the server that owns the job to cancel it, unless the job has ended. Logs a failure.
     async fn pass_cancellation_on(&self, store: &Arc<dyn JobStore>, id: JobId) {
         if let Err(err) = store.request_cancel(id).await {
             tracing::warn!(job = %id, "{err}; the server that runs the job does not cancel it");
         }
     }
 
-    /// Stores the end of the job with retries, and notifies its watchers. Returns false if the end
-    /// was not stored, for example because another server has the job.
+    /// Stores the end of the job with retries, and notifies the job's watchers. Returns false if
+    /// the end was not stored, for example because another server owns the job.
     pub(super) async fn store_end(
         &self,
         store: &Arc<dyn JobStore>,
@@ -384,7 +384,8 @@ impl JobServiceState {
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created, 0);
     }
 
-    /// Ends a job whose work may have been done already, and must not be done twice.
+    /// Ends the interrupted job `live`, whose work may have been done already and must not be
+    /// repeated.
     async fn end_interrupted(
         &self,
         store: &Arc<dyn JobStore>,
@@ -403,7 +404,8 @@ impl JobServiceState {
         self.record_refusal(live.id, tool, caller, CallError::Interrupted).await;
     }
 
-    /// Records a job that ends with the error `why` and that this server did not run.
+    /// Writes an audit record of the job `id`, which ends with the error `why` and did not run at
+    /// this server.
     pub(super) async fn record_refusal(
         &self,
         id: JobId,

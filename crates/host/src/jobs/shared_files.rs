@@ -110,8 +110,8 @@ impl JobServiceState {
         contents.store_job_file(id, attempt, name, file).await
     }
 
-    /// Fetches those of the selected files of `job` that the servers of the fleet share. Files that
-    /// only this server has are missing in the result.
+    /// Fetches the selected files of `job` that the servers of the fleet share, by name. The result
+    /// lacks files that only this server has.
     pub(super) async fn fetch_files(
         &self,
         job: &JobSnapshot,
@@ -153,7 +153,8 @@ impl JobServiceState {
         }
     }
 
-    /// Lets shared contents of jobs expire that a server of an older version has removed.
+    /// Marks the shared contents of jobs as expired if a server of an older version has removed
+    /// these jobs.
     pub(super) async fn expire_unknown_contents(&self) {
         let Ok(Some(contents)) = self.shared_contents().await else { return };
         if let Err(err) = contents.expire_unknown().await {

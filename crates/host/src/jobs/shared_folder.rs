@@ -1,4 +1,4 @@
-//! Keeps large files in a place that all servers of a fleet reach, such as a folder of a network
+//! Stores large files where all servers of a fleet can reach them, such as in a folder of a network
 //! file system.
 #![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
 
@@ -14,19 +14,19 @@ use toolgate_contract::BoxFuture;
 
 use super::artefacts::copy_all;
 
-/// A place for files that are too large for the database of a fleet. All servers of the fleet reach
-/// it.
+/// Storage, shared by all servers of a fleet, for files that are too large for the fleet's
+/// database.
 pub trait LargeFileStore: fmt::Debug + Send + Sync + 'static {
-    /// Stores a copy of `content` under `name`. A repeated call replaces it.
+    /// Stores a copy of `content` under `name`. Replaces an earlier file of this name.
     fn put<'a>(&'a self, name: &'a str, content: Arc<File>) -> BoxFuture<'a, io::Result<()>>;
-    /// Opens the file `name` of `bytes` bytes. Returns `None` if it was removed.
+    /// Opens the file `name`, which has `bytes` bytes. Returns `None` if the file was removed.
     fn fetch<'a>(&'a self, name: &'a str, bytes: u64) -> BoxFuture<'a, io::Result<Option<File>>>;
-    /// Removes the file `name` of `bytes` bytes, even if it is incomplete. Does nothing if it does
-    /// not exist.
+    /// Removes the file `name` of `bytes` bytes, even if the file is incomplete. Does nothing if
+    /// there is no such file.
     fn delete<'a>(&'a self, name: &'a str, bytes: u64) -> BoxFuture<'a, io::Result<()>>;
 }
 
-/// Place for files that are too large for the database of a fleet.
+/// Location of files that are too large for the database of a fleet.
 #[derive(Debug, Clone)]
 pub enum FleetLargeFileLocation {
     /// Folder that all machines share. It must exist.
@@ -62,7 +62,7 @@ pub(super) async fn check_store(store: &dyn LargeFileStore) -> Result<(), String
     checked.await.map_err(|err: io::Error| err.to_string())
 }
 
-/// The folder of one workspace in the folder that machines share.
+/// Folder of one workspace, within a folder that several machines share.
 #[derive(Debug, Clone)]
 struct SharedFolder {
     /// Folder of all workspaces. It must exist, so that nothing is written below the mount point of
@@ -72,13 +72,15 @@ struct SharedFolder {
 }
 
 impl SharedFolder {
-    /// Returns the folder of `workspace` in the folder `base`. Does not create it.
+    /// Creates a handle of the folder of `workspace` within the folder `base`. Creates no folder on
+    /// disk.
     fn new(base: &Path, workspace: &str) -> Self {
         let name = blake3::hash(workspace.as_bytes()).to_hex();
         Self { base: base.to_owned(), folder: base.join(&name[..16]) }
     }
 
-    /// Stores a copy of `content` under `name`. Other machines see all of it or nothing.
+    /// Stores a copy of `content` under `name`. Other machines see either the complete copy or
+    /// none.
     fn store(&self, name: &str, content: &File) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.folder) {
             Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err),
@@ -97,7 +99,8 @@ impl SharedFolder {
         stored
     }
 
-    /// Opens the content `name` of `bytes` bytes. Returns `None` if it was removed.
+    /// Opens the content `name`, which has `bytes` bytes. Returns `None` if the content was
+    /// removed.
     fn open(&self, name: &str, bytes: u64) -> io::Result<Option<File>> {
         match File::open(self.folder.join(name)) {
             Ok(file) if file.metadata()?.len() == bytes => Ok(Some(file)),
@@ -110,7 +113,7 @@ impl SharedFolder {
         }
     }
 
-    /// Removes the content `name`, whether it is complete or not.
+    /// Removes the content `name`, whether the content is complete or not.
     fn remove(&self, name: &str) -> io::Result<()> {
         self.check_base()?;
         for path in [self.folder.join(name), self.part(name)] {
@@ -122,7 +125,7 @@ impl SharedFolder {
         Ok(())
     }
 
-    /// Returns the path of the content `name` while it is being written.
+    /// Returns the temporary path at which the content `name` is being written.
     fn part(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.part"))
     }

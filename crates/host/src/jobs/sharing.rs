@@ -1,5 +1,5 @@
-//! Shares waiting jobs among the servers of a fleet: a server with free places claims jobs that
-//! wait at others. A server that drains leaves its waiting jobs to them.
+//! Shares waiting jobs among the servers of a fleet. A server that can run further jobs claims jobs
+//! that wait at other servers. A server that drains leaves its waiting jobs to other servers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,7 +18,7 @@ use crate::limits::{RateBucket, RateBucketGrant, SharedRateBucketStore};
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl JobServiceState {
-    /// Claims waiting jobs of other servers as long as there are free places, until
+    /// Claims waiting jobs of other servers as long as this server can run further jobs, until
     /// [`JobService::stop`](super::JobService::stop) or until this server drains.
     pub(super) async fn claim_jobs(self: &Arc<Self>) {
         if !self.is_shared() {
@@ -58,7 +58,8 @@ impl JobServiceState {
         }
     }
 
-    /// Claims jobs for the free places of this server. Returns true if there may be more to claim.
+    /// Claims as many jobs as this server can run in addition. Returns true if there may be more to
+    /// claim.
     async fn claim_waiting(
         self: &Arc<Self>,
         store: &Arc<dyn JobStore>,
@@ -73,7 +74,8 @@ impl JobServiceState {
         Ok(!claimed.is_empty())
     }
 
-    /// Returns the claim for the free places of this server, or `None` if there are none.
+    /// Returns a claim for as many jobs as this server can run in addition, or `None` if this
+    /// server can run no further job.
     fn next_claim(self: &Arc<Self>) -> Option<JobClaim> {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
@@ -112,7 +114,7 @@ impl JobServiceState {
         (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
     }
 
-    /// Begins no further jobs, and leaves the waiting ones to other servers.
+    /// Stops beginning queued jobs, and leaves them to other servers.
     pub(super) fn leave_waiting(&self) {
         self.lock_queue().pause();
         if let Some(store) = self.store.get() {
@@ -120,9 +122,9 @@ impl JobServiceState {
         }
     }
 
-    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
-    /// the running ones for the time [`JobSettings::drain`](super::JobSettings::drain). After that,
-    /// it stops them: idempotent ones run again at another server, the others end as interrupted.
+    /// Stops beginning queued jobs and leaves them to other servers. Waits for the end of the
+    /// running jobs for the time [`JobSettings::drain`](super::JobSettings::drain), and then stops
+    /// them: idempotent jobs run again at another server, the others end as interrupted.
     pub(super) async fn drain(self: &Arc<Self>) {
         self.leave_waiting();
         if timeout(self.settings.drain, self.wait_until_idle()).await.is_err() {
@@ -139,8 +141,8 @@ impl JobServiceState {
     }
 
     /// Reports to the watchdog that this server is not frozen, until the server stops. If a report
-    /// is overdue, the watchdog ends the programs of this server before another one may run its
-    /// jobs.
+    /// is overdue, the watchdog ends the programs of this server before another server may run the
+    /// server's jobs.
     pub(super) async fn report_alive(&self) {
         let JobStoreKind::Postgres(database) = &self.settings.place else { return };
         let trusted_time = database.trusted_time();
@@ -162,8 +164,8 @@ impl JobServiceState {
     }
 }
 
-/// Numbers of further jobs that a claim may still take. A job beyond these numbers would only wait
-/// at this server, in the place of a job that could start.
+/// Numbers of further jobs that this server may claim. A job beyond these numbers could not start
+/// at this server.
 struct JobClaimCapacity {
     /// Number of further jobs of each tool that has its own limit.
     by_tool: HashMap<ToolId, usize>,
@@ -174,8 +176,8 @@ struct JobClaimCapacity {
 }
 
 impl JobClaimCapacity {
-    /// Counts `job` against these numbers. Returns false if one of them is used up, so that the job
-    /// must not be claimed.
+    /// Deducts `job` from these numbers. Returns false if one of the numbers is used up, so that
+    /// the job must not be claimed.
     fn take(&mut self, job: &DeadServerJob) -> bool {
         let of_caller = self.by_caller.entry(job.caller.clone()).or_insert(self.per_caller);
         let of_tool = self.by_tool.get_mut(&job.tool);
@@ -191,9 +193,10 @@ impl JobClaimCapacity {
 }
 
 /// Returns the longest time for which a server may be silent before its programs are ended. `rest`
-/// is the time for which its lease is still certain, if the server has one.
+/// is the time for which the server's lease is still certain, if the server has a lease.
 ///
-/// Another server may run its jobs half of `trusted_time` after the lease has ceased to be certain.
+/// Another server may run the server's jobs half of `trusted_time` after the lease has ceased to be
+/// certain.
 fn silence_max(rest: Option<Duration>, trusted_time: Duration) -> Duration {
     match rest {
         // Reports come every eighth of that time.

@@ -58,8 +58,8 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the job store in `folder`, and creates the store if needed.
     ///
-    /// `mark` identifies the programs of this server. A server that adopts its jobs after a crash
-    /// receives it.
+    /// `mark` identifies the programs of this server. After a crash, the server that takes over
+    /// this server's jobs receives `mark`.
     pub fn open(folder: &Path, mark: u64) -> Result<Self, JobStoreError> {
         let server = ServerRegistration::register(folder, mark).map_err(|err| {
             JobStoreError(format!("its folder `{}` cannot be written: {err}", folder.display()))

@@ -188,8 +188,8 @@ pub struct NewJob {
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
     pub answers: JobQuestionContext,
-    /// Name of the lane (queue of one tool's jobs) from which other servers may claim the job. With
-    /// `None`, only this server runs it.
+    /// Name of the queue for the tool's jobs, from which other servers may claim the job. With
+    /// `None`, only this server runs the job.
     pub lane: Option<String>,
 }
 
@@ -200,7 +200,7 @@ pub struct JobQuestionContext {
     pub can: QuestionSupport,
     /// Answers of the caller so far.
     pub given: ClientAnswers,
-    /// True if the server that accepted the job had begun its work before that.
+    /// True if the server began work for the job before it accepted the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_begun_work: bool,
 }
@@ -258,11 +258,11 @@ impl JobEnd {
 /// Function that decides if a server may take over a job.
 pub type TakeoverFilter = Arc<dyn Fn(&DeadServerJob) -> bool + Send + Sync>;
 
-/// Request of a server that has free places to take over queued jobs of other servers.
+/// Request of a server that can run further jobs to take over queued jobs of other servers.
 pub struct JobClaim {
-    /// Maximum number of jobs to claim, which is the number of free places.
+    /// Maximum number of jobs to claim.
     pub room: usize,
-    /// Lanes (queues of one tool's jobs) from which this server can take jobs.
+    /// Queues (one for each tool) from which this server can take jobs.
     pub lanes: Vec<ClaimableJobGroup>,
     /// Callers that have as many jobs at this server as one caller may have, so that no further job
     /// of theirs is claimed.
@@ -271,14 +271,14 @@ pub struct JobClaim {
     pub may_claim: TakeoverFilter,
 }
 
-/// The lane in which jobs of one tool wait until a server claims them.
+/// Queue in which jobs of one tool wait until a server claims them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimableJobGroup {
-    /// Name of the lane, which contains the id of the tool.
+    /// Name of the queue, which contains the id of the tool.
     pub name: String,
     /// True if a second run of the tool is harmless.
     pub idempotent: bool,
-    /// False if as many calls of the tool run here as may run at once.
+    /// False if this server already runs as many calls of the tool as the tool's limit allows.
     pub has_room: bool,
 }
 

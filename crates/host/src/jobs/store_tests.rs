@@ -1,6 +1,7 @@
 //! Tests that every job store must pass, whatever its engine is.
 //!
-//! The tests of an engine call [`job_store_tests`] with a place where its stores keep jobs.
+//! The tests of an engine call [`job_store_tests`] with a folder or database in which its stores
+//! keep jobs.
 
 pub(in crate::jobs) mod basic;
 pub(in crate::jobs) mod several_servers;
@@ -84,7 +85,7 @@ pub(in crate::jobs) async fn adopt_all(
     Ok(adopted)
 }
 
-/// Returns an answer for each of `keys`, all of which decline.
+/// Returns an answer that declines for each question in `keys`.
 pub(in crate::jobs) fn given(keys: &[&str]) -> ClientAnswers {
     keys.iter()
         .map(|key| ((*key).to_owned(), ClientAnswer::Choice(ElicitationAnswer::Declined)))

@@ -108,8 +108,8 @@ impl ByteBudgets {
 }
 
 impl CallerByteBudget {
-    /// Charges `bytes` to the caller's budget. If it is used up, returns the retry time and the
-    /// message.
+    /// Charges `bytes` to the caller's budget. If the budget is used up, returns the retry time and
+    /// the message as the error.
     fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
         self.charge_all_servers(bytes).map_err(|wait| {
             let CallerByteRate { at_once, per_second } = self.bucket.rate;
@@ -122,8 +122,8 @@ impl CallerByteBudget {
         })
     }
 
-    /// Charges `bytes` to the budget of this server and to that of all servers. If one of them is
-    /// used up, returns the time to wait.
+    /// Charges `bytes` to the budget of this server and to the budget that all servers share. If
+    /// one of them is used up, returns the time to wait as the error.
     fn charge_all_servers(&self, bytes: u64) -> Result<(), Duration> {
         let now = self.started.elapsed();
         let Some(shared) = &self.shared else { return self.bucket.take(bytes, now) };
@@ -181,7 +181,7 @@ impl ByteTokenBucket {
         }
     }
 
-    /// Charges `bytes` to the bucket at the time `now`, even if it is exceeded.
+    /// Charges `bytes` to the bucket at the time `now`, even if the bucket is exceeded.
     fn charge(&self, bytes: u64, now: Duration) {
         let now = nanos(now);
         let next = |even_at: u64| Some(even_at.max(now).saturating_add(self.refill_nanos(bytes)));

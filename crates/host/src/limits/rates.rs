@@ -148,7 +148,7 @@ impl<C: Clock + Clone> CallRateBuckets<C> {
         taken.map_err(|early| round_up_ms(early.wait_time_from(clock.now())))
     }
 
-    /// Returns the bucket of `caller` for `spec`, in the form for a store that servers share.
+    /// Returns the bucket of `caller` for `spec` as a shared store counts it.
     fn shared(&self, caller: &Caller, spec: &ToolSpec) -> RateBucket {
         let mut hasher = blake3::Hasher::new();
         hasher.update(spec.id.as_str().as_bytes());

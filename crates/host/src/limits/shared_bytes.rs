@@ -31,7 +31,7 @@ pub(super) struct SharedByteAccount {
 #[derive(Default)]
 struct UnchargedByteCount {
     bytes: u64,
-    /// True if a task takes them from the bucket now.
+    /// True if a task is taking these bytes from the shared bucket now.
     is_paying: bool,
     /// Time until which the caller waits, because the bucket did not have enough bytes.
     refused_until: Option<Instant>,
@@ -83,7 +83,8 @@ impl SharedByteAccount {
         Ok(())
     }
 
-    /// Counts `bytes` of the caller.
+    /// Counts `bytes` of the caller, and starts to take them from the shared bucket if enough are
+    /// uncharged.
     pub(super) fn add(self: &Arc<Self>, bytes: u64) {
         let mut state = self.lock();
         // After an outage, the caller owes no more than a full bucket has.
@@ -91,7 +92,7 @@ impl SharedByteAccount {
         self.charge_if_due(state);
     }
 
-    /// Starts to take the unpaid bytes from the shared bucket if they amount to a slice.
+    /// Starts to take the uncharged bytes from the shared bucket if they amount to a slice.
     fn charge_if_due(self: &Arc<Self>, mut state: MutexGuard<'_, UnchargedByteCount>) {
         let is_due = state.bytes >= self.slice() && state.refused_until.is_none();
         if !is_due || state.is_paying || self.rates.is_away() {
@@ -106,7 +107,7 @@ impl SharedByteAccount {
         runtime.spawn(async move { account.pay().await });
     }
 
-    /// Takes the unpaid bytes from the shared bucket.
+    /// Takes the uncharged bytes from the shared bucket.
     async fn pay(&self) {
         loop {
             let wanted = units(self.lock().bytes).min(self.bucket.burst);
@@ -187,7 +188,7 @@ mod tests {
         (accounts, ledger)
     }
 
-    /// Lets the tasks run that take bytes from the bucket.
+    /// Lets background tasks take bytes from the shared bucket.
     async fn settle() {
         for _ in 0..8 {
             tokio::task::yield_now().await;

@@ -29,11 +29,11 @@ type RateBucketKey = [u8; 16];
 pub struct RateBucket {
     /// Digest of the tool and the caller, which identifies the bucket.
     pub key: RateBucketKey,
-    /// Time after which a bucket with no room has room for another call.
+    /// Time in which the bucket regains one call.
     pub interval: Duration,
     /// Maximum number of calls in a row.
     pub burst: u32,
-    /// Number of calls to take at once, as far as the bucket has room for them.
+    /// Minimum number of calls to take at once, unless the bucket has fewer.
     pub at_least: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct RateBucket {
 pub struct RateBucketGrant {
     /// Number of calls that the server took. Zero if the bucket is empty.
     pub calls: u32,
-    /// Time until the empty bucket has room for a call.
+    /// Time until the empty bucket has a call again.
     pub retry_after: Duration,
     /// Number of the servers that share the bucket.
     pub servers: u32,
@@ -62,7 +62,7 @@ pub enum RateOutagePolicy {
 /// The reason why a call is not admitted under a shared rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SharedRateDenial {
-    /// The bucket is empty, and has room for a call after this time.
+    /// The bucket is empty, and has a call again after this time.
     Empty(Duration),
     /// The store of shared rates is unavailable.
     Unavailable,
@@ -101,7 +101,7 @@ struct LocalRateShare {
 struct RateRefusal {
     /// Time until which the refusal is repeated.
     until: Instant,
-    /// Time at which the bucket has room for a call.
+    /// Time at which the bucket has a call again.
     retry_at: Instant,
 }
 
@@ -196,7 +196,8 @@ impl SharedRates {
         refusals.insert(key, RateRefusal { until, retry_at });
     }
 
-    /// Returns the time until the bucket `key` has room, if it was empty a moment ago.
+    /// Returns the time until the bucket `key` has a call again, if the store reported a moment ago
+    /// that the bucket is empty.
     fn repeated_refusal(&self, key: RateBucketKey) -> Option<Duration> {
         let now = Instant::now();
         let mut refusals = lock(&self.refusals);
@@ -221,7 +222,7 @@ impl SharedRates {
         true
     }
 
-    /// Adds `calls` to those that this server took from the bucket `key`.
+    /// Adds `calls` to the calls that this server took from the bucket `key` and may still use.
     fn keep(&self, key: RateBucketKey, calls: u32) {
         if calls == 0 {
             return;
@@ -238,7 +239,7 @@ impl SharedRates {
     }
 
     /// Takes one call from this server's own part of the rate, while the store of shared rates is
-    /// unavailable.
+    /// unavailable. If no call is left, returns the time to wait as the error.
     fn take_share(&self, bucket: RateBucket) -> Result<(), Duration> {
         let servers = self.servers();
         let interval = bucket.interval.saturating_mul(servers);
@@ -295,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// A store with prepared answers, which counts the questions.
+    /// A store with prepared answers, which counts the requests that it receives.
     #[derive(Default)]
     struct ScriptedRateBucketStore {
         answers: Mutex<VecDeque<Option<RateBucketGrant>>>,

@@ -32,7 +32,7 @@ impl AnswerWaitClock {
         Arc::new(Self { wait_max, ..Self::default() })
     }
 
-    /// Returns `asker` with the time measured for which its questions wait for answers.
+    /// Wraps `asker` so that this clock measures the time for which its questions wait for answers.
     pub(crate) fn time_asker(self: &Arc<Self>, asker: &QuestionAsker) -> QuestionAsker {
         if asker.supported() == QuestionSupport::default() {
             return asker.clone();
@@ -66,7 +66,7 @@ impl AnswerWaitClock {
     }
 }
 
-/// A call's wait for answers, which ends when it is dropped.
+/// Guard of a call's wait for answers. Dropping the guard ends the wait.
 struct AnswerWaitGuard<'c>(&'c AnswerWaitClock);
 
 impl<'c> AnswerWaitGuard<'c> {
@@ -94,7 +94,7 @@ impl Drop for AnswerWaitGuard<'_> {
     }
 }
 
-/// QuestionAsker that measures how long its questions wait for answers.
+/// Sender of questions that measures the time for which they wait for answers.
 struct TimedQuestionSender {
     asker: QuestionAsker,
     clock: Arc<AnswerWaitClock>,

@@ -15,13 +15,13 @@ use crate::pipeline::step_clock::{CallGateStep, CallStepClock};
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, PolicyRuleName};
 use crate::secrets::SecretSet;
 
-/// Trace of one call that passes the gate: its policy decision, the confinement of its programs,
-/// and its step times.
+/// Trace of one call that passes the gate: its policy decision, the sandbox of its programs, and
+/// its step times.
 #[derive(Default)]
 pub(crate) struct CallTrace {
     /// Policy decision and the rule that made it.
     decision: OnceLock<(PolicyDecision, PolicyRuleName)>,
-    /// Confinement of the programs that the call ran.
+    /// Report about the sandbox in which the call's programs ran.
     confinement: OnceLock<SandboxReport>,
     /// Times at which the steps of the call ended.
     steps: CallStepClock,
@@ -61,7 +61,8 @@ impl CallTrace {
         self
     }
 
-    /// Notes the policy decision about the call and its rule. Returns the permit or the error.
+    /// Records the policy decision about the call and the rule that made it. Returns the permit or
+    /// the error.
     pub(crate) fn note_decision(
         &self,
         decision: Result<CallPermit, PolicyDenial>,
@@ -75,8 +76,8 @@ impl CallTrace {
         decision.map_err(CallError::from)
     }
 
-    /// Notes the policy decision about `call`, if its tool exists but the policy hides it from the
-    /// caller. The caller learns nothing about this.
+    /// Records the policy decision about `call`, if its tool exists but the policy hides it from
+    /// the caller. The caller learns nothing about this.
     pub(crate) fn note_hidden_tool(&self, gate: &Gate, call: &ToolCall) {
         let Ok(entry) = gate.catalog.snapshot().find(&call.tool, |_| true) else { return };
         let explained = gate.policy.explain(&call.caller, entry.spec(), &call.input);
@@ -92,7 +93,7 @@ impl CallTrace {
     }
 
     /// Returns the context of a call to which the rules of `guard` apply. If the call holds a slot,
-    /// the confinement of its programs is noted.
+    /// the trace records the sandbox of its programs.
     pub(crate) fn call_context(
         &self,
         gate: &Gate,

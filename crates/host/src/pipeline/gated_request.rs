@@ -95,7 +95,7 @@ pub(crate) trait RecordedRequest:
     /// needed if the request was created with its target.
     fn look_up(&mut self, _gate: &Gate, _call: &ToolCall) {}
 
-    /// Notes in the audit record what the call itself does not show: the request's input, if it is
+    /// Adds to the audit record what the call itself does not show: the request's input, if it is
     /// not the input of the call, or the subject that only the target knows.
     fn note_input(&self, _gate: &Gate, _call: &ToolCall, _record: &mut OpenAuditRecord<'_>) {}
 
@@ -115,7 +115,7 @@ pub(crate) trait RecordedRequest:
 pub(crate) struct GatedRequestRules<'t> {
     /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
-    /// Kind of the request, as policy rules see it.
+    /// Type of the request for policy rules.
     pub(crate) kind: PolicyRequestKind,
     /// Limits that apply to the request.
     pub(crate) limit: GatedRequestLimits<'t>,
@@ -143,7 +143,7 @@ impl GatedRequestRules<'_> {
 
 /// Limits that apply to a request at the gate.
 pub(crate) enum GatedRequestLimits<'t> {
-    /// A call of the tool, which counts against its limits and takes a slot.
+    /// Call of the tool, which counts against the tool's limits and takes a slot.
     Call(&'t ToolSpec),
     /// A prompt, which counts as a prompt and as a call of its guard tool, if it has one.
     Prompt(Option<&'t ToolSpec>),
@@ -169,6 +169,9 @@ impl RequestAdmission {
 
 impl GatedRequestLimits<'_> {
     /// Counts the request against its limits, and waits for its slot for a bounded time.
+    ///
+    /// # Errors
+    /// A limit is exceeded, no slot becomes free in time, or the caller cancels.
     pub(super) async fn admit(
         self,
         gate: &Gate,

@@ -38,7 +38,7 @@ pub(crate) struct RequestStateSealer {
 #[derive(Clone, Copy)]
 struct RequestStateKey {
     bytes: [u8; 32],
-    /// True if other processes know the key as well.
+    /// True if other processes may know this key.
     is_shared: bool,
 }
 

@@ -92,8 +92,8 @@ impl RecordedRequest for OperatorAction<'_> {
 }
 
 impl Host {
-    /// Runs `work`, the action `id` with `input` that `caller` takes at the console. It passes the
-    /// gate and leaves an audit record, like a call.
+    /// Runs `work`, the action `id` with `input` that `caller` takes at the console. The action
+    /// passes the gate and leaves an audit record, like a call.
     ///
     /// # Errors
     /// The policy or a limit refuses the action, or `work` fails.

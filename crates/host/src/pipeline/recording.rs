@@ -8,7 +8,7 @@ use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_requests::CalledTool;
 use crate::secrets::{CallSecrets, Redactable};
 
-/// Opens the audit record of `call` and notes the input in it.
+/// Opens the audit record of `call` and records the input of the call.
 pub(super) async fn open_record<'g>(
     gate: &'g Gate,
     call: &ToolCall,
@@ -37,7 +37,8 @@ fn with_input<'g>(
     record
 }
 
-/// Notes the subject of `call` in its audit record, as far as the tool `called` knows it.
+/// Records the subject of `call` in its audit record, as far as the tool `called` knows the
+/// subject.
 pub(super) fn note_tool_subject(
     gate: &Gate,
     record: &mut OpenAuditRecord<'_>,
@@ -53,7 +54,8 @@ pub(super) fn note_tool_subject(
     }
 }
 
-/// Keeps the arguments of `call` for the console, if the tool `called` may change something.
+/// Keeps the arguments of `call` in memory for the console, if the tool `called` may change
+/// something.
 pub(super) fn keep_arguments(
     gate: &Gate,
     record: &mut OpenAuditRecord<'_>,
@@ -68,8 +70,8 @@ pub(super) fn keep_arguments(
     }
 }
 
-/// Keeps the result of a call for the console, if the call may have changed something or has
-/// failed. `secrets` are the secrets in the call's input.
+/// Keeps the result of a call in memory for the console, if the call may have changed something or
+/// has failed. `secrets` are the secrets in the call's input.
 pub(super) fn keep_result<T: AuditSizeEstimate>(
     gate: &Gate,
     record: &mut OpenAuditRecord<'_>,

@@ -10,7 +10,7 @@ const STEPS: usize = 7;
 /// Marker for the end time of a step that has not ended.
 const NOT_ENDED: u64 = u64::MAX;
 
-/// A step of the gate, in the order in which a call passes them.
+/// Step of the gate. The variants are in the order in which a call passes the steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallGateStep {
     Validate,
@@ -36,7 +36,7 @@ impl Default for CallStepClock {
 }
 
 impl CallStepClock {
-    /// Notes that the `step` of the call ends now, and that the next step begins.
+    /// Records that the `step` of the call ends now, and that the next step begins.
     pub(crate) fn end(&self, step: CallGateStep) {
         self.ends[step as usize].store(self.now_us(), Ordering::Relaxed);
     }

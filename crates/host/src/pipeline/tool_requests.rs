@@ -169,7 +169,7 @@ impl RecordedRequest for ToolRunRequest {
     }
 }
 
-/// A request to start a job: all checks that can refuse the job before it is stored. Its work is
+/// A request to start a job: all checks that can refuse the job before the job is stored, including
 /// the tool's own check.
 pub(super) struct JobStart;
 

@@ -119,7 +119,10 @@ fn valid_input(io: &ToolIoValidators, spec: &ToolSpec, input: Value) -> Result<V
     })
 }
 
-/// Checks that the arguments that headers repeat equal the arguments in the body.
+/// Checks that the arguments that `headers` repeat equal the arguments in `input`.
+///
+/// # Errors
+/// A header differs from its argument, or the schema has an unusable header mark.
 pub(crate) fn check_header_params(
     entry: &CatalogToolEntry,
     input: &Value,

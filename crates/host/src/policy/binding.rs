@@ -20,7 +20,7 @@ const STEPS_MAX: usize = 1 << 26;
 /// Part of a call's input that a policy expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExpressionInputPart {
-    /// Use of only those members of the call's input that have these names.
+    /// Only the members of the call's input that have these names.
     Members(Vec<String>),
     All,
 }

@@ -55,7 +55,7 @@ pub(super) struct ExpressionSettings {
 /// A compiled boolean expression: the `when` condition of a policy rule.
 pub(super) struct PolicyCondition {
     program: Program,
-    /// Form of the expression that is evaluated faster, if the expression only compares texts.
+    /// Faster equivalent of the expression, if the expression only compares texts.
     text_expression: Option<TextOnlyExpression>,
     uses: ExpressionUsage,
     root: Option<Arc<str>>,
@@ -161,7 +161,7 @@ impl PolicyCondition {
         result
     }
 
-    /// Evaluates the expression with CEL, without the cache and the faster form.
+    /// Evaluates the expression with CEL, without the cache and the faster equivalent.
     pub(super) fn evaluate_cel(&self, request: &PolicyRequest<'_>) -> Result<bool, String> {
         let input = match self.uses_input() {
             false => None,

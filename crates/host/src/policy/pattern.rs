@@ -98,8 +98,8 @@ impl ToolPattern {
         Err(ToolRuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
-    /// Returns this pattern with the one of the `later` toolsets whose name is most similar, if it
-    /// is similar enough.
+    /// Returns this pattern with its toolset replaced by the most similar of the `later` toolsets,
+    /// if one is similar enough.
     fn nearest_later(&self, later: &[String]) -> Option<String> {
         let pattern = self.pattern.as_str();
         let (typed, rest) = pattern.split_once('.').or_else(|| pattern.rsplit_once('_'))?;
@@ -110,8 +110,8 @@ impl ToolPattern {
         (similarity(nearest) > LATER_SIMILARITY_MIN).then(|| format!("{nearest}.{rest}"))
     }
 
-    /// Returns true if the pattern may match an id in `toolset`. If `toolset` is empty, any id
-    /// counts.
+    /// Returns true if the pattern may match an id in `toolset`. An empty `toolset` stands for ids
+    /// of any toolset.
     fn may_match(&self, toolset: &str) -> bool {
         let pattern = fold_name(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Normalizes paths, so that rules see one form of all spellings of a path.
+//! Normalizes paths, so that rules compare all spellings of a path in the same way.
 
 use std::borrow::Cow;
 

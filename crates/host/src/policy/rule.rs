@@ -258,6 +258,9 @@ impl CompiledPolicyRule {
     }
 
     /// Checks that the rule concerns the caller of a request.
+    ///
+    /// # Errors
+    /// The names or the roles of the rule do not match the caller.
     pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), PolicyRuleMismatch> {
         let named = self.callers.iter().any(|name| name.matches(&caller.name));
         if !self.callers.is_empty() && !named {

@@ -437,7 +437,7 @@ const TEXTS: [&str; 16] = [
     "has(input.other)",
 ];
 
-/// Returns `value` for CEL itself, which knows no number as text.
+/// Converts `value` to a CEL value whose numbers are integers or floats.
 fn plain_value(value: &Value) -> cel::Value {
     match value {
         Value::Number(number) => match (number.as_i64(), number.as_u64()) {

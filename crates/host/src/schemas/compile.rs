@@ -1,4 +1,4 @@
-//! Compiles a schema, and checks its form before that.
+//! Compiles a schema, and checks before that whether the schema is valid.
 
 use jsonschema::Draft;
 use serde_json::Value;
@@ -6,7 +6,8 @@ use toolgate_budget::{BoundedSchemaValidator, MemoryBudget, SchemaSize};
 
 use crate::schema_errors;
 
-/// Checks the form of `schema` by the JSON Schema draft that it declares, without compiling it.
+/// Checks that `schema` is valid in the JSON Schema draft that it declares, without compiling the
+/// schema.
 ///
 /// # Errors
 /// Describes the first invalid part.
@@ -25,8 +26,8 @@ pub(super) fn check_form(schema: &Value) -> Result<(), String> {
     checked.map_err(|why| schema_errors::shorten_middle(&why.to_string()))
 }
 
-/// Compiles `schema` according to the JSON Schema draft that it declares, or to 2020-12. Takes its
-/// memory from `account`.
+/// Compiles `schema` according to the JSON Schema draft that it declares, or to 2020-12. Reserves
+/// the memory of the compiled schema from `account`.
 ///
 /// # Errors
 /// The schema is invalid, refers to another schema, or would take too much time or memory.

@@ -1,4 +1,5 @@
-//! Repairs arguments that a model wrote in another form than their schema demands.
+//! Repairs arguments that a model wrote with other types than their schema demands, such as a
+//! number in quotes.
 
 use jsonschema::ValidationError;
 use serde_json::Value;
@@ -13,11 +14,11 @@ const QUOTED_BYTES_MAX: usize = 64 << 10;
 /// Arguments that are lists of names. A model may write a single name as text instead of a list.
 const LISTS: [&str; 5] = ["paths", "glob", "langs", "tags", "kinds"];
 
-/// Returns the invalid input `value` in the form that its schema probably demands, or `None` if
-/// nothing can be repaired. `errors` are the errors of `value`.
+/// Returns the invalid input `value` with the types that its schema probably demands, or `None` if
+/// nothing can be repaired. `errors` are the validation errors of `value`.
 ///
-/// `null` counts as absent, a quoted number, boolean, list or object as unquoted, and a text in
-/// place of a list of names as its only item. Only invalid parts change, so a `null` or text that
+/// `null` counts as absent, a quoted number, boolean, list or object as unquoted, and a text
+/// instead of a list of names as its only item. Only invalid parts change, so a `null` or text that
 /// the schema allows stays. The result may still be invalid, because a missing argument is never
 /// invented.
 pub(super) fn repair<'v>(
@@ -47,8 +48,9 @@ fn remove(value: &mut Value, pointer: &str) -> bool {
     parent.is_some_and(|parent| parent.remove(&name).is_some())
 }
 
-/// Replaces the text at the JSON `pointer` by the value that the text spells. Returns false if it
-/// spells none. Lists and objects have at most `quoted_left` bytes.
+/// Replaces the text at the JSON `pointer` by the JSON value that `text` spells, or by a list with
+/// the item `text` if a list argument is at `pointer`. Returns false if nothing was replaced.
+/// Parses lists and objects of at most `quoted_left` bytes, and deducts their size.
 fn unquote(value: &mut Value, pointer: &str, text: &str, quoted_left: &mut usize) -> bool {
     let spelled = match text {
         "true" | "True" => Some(Value::Bool(true)),

@@ -165,7 +165,7 @@ fn an_invalid_schema_file_is_named() {
     assert!(why.starts_with("the schema x/y.json is not usable: "), "{why}");
 }
 
-/// Generates shallow JSON of any kind.
+/// Generates shallow JSON values of all types.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -8,7 +8,7 @@ use toolgate_contract::{CallError, ValidationProblem};
 
 use super::ToolSchemaDirection;
 
-/// Maximum number of values that are validated at once outside of the threads that serve calls.
+/// Maximum number of values that are validated at the same time on the pool's threads.
 const VALIDATIONS_MAX: usize = 8;
 /// Maximum time for the validation of one value.
 const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);

@@ -58,7 +58,7 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     NAME_ENDINGS.iter().any(ends) && !COUNT_NAMES.iter().any(ends)
 }
 
-/// Format by which a kind of secret is found in texts, such as a private key.
+/// Pattern that finds one type of secret in texts, such as a private key.
 pub(super) struct SecretFormat {
     /// Lower-case words. Each match of the pattern contains one of them, unless the list is empty.
     /// Searching for them is much faster than compiling the pattern.
@@ -81,7 +81,7 @@ impl SecretFormat {
         Self { words, required_text, pattern: pattern.into(), regex: OnceLock::new(), replacement }
     }
 
-    /// Redacts secrets of this form in `text`. `small` is `text` in lower case.
+    /// Redacts secrets of this format in `text`. `small` is `text` in lower case.
     fn redact<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
         // In case-insensitive patterns, some non-ASCII letters equal `k` and `s`.
@@ -99,14 +99,14 @@ impl SecretFormat {
         self.regex.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
     }
 
-    /// Redacts secrets of this form in `text` without the quick check for words.
+    /// Redacts secrets of this format in `text` without the quick check for words.
     #[cfg(test)]
     pub(super) fn redact_unchecked(&self, text: &str) -> String {
         self.compiled_regex().replace_all(text, self.replacement).into_owned()
     }
 }
 
-/// Redacts matches of any of `forms` in `text`.
+/// Redacts secrets of any of the formats `forms` in `text`.
 pub(super) fn redact_forms<'t>(forms: &[SecretFormat], text: Cow<'t, str>) -> Cow<'t, str> {
     if forms.is_empty() {
         return text;
@@ -176,8 +176,8 @@ pub(super) static FORMS: LazyLock<Vec<SecretFormat>> = LazyLock::new(|| {
     forms
 });
 
-/// Returns the forms of a secret value after a name that matches `named`. `before` is the pattern
-/// for the start of the name. Each match contains one of `words`.
+/// Returns the formats of a secret value that follows a name which matches the pattern `named`.
+/// `before` is the pattern for the start of the name. Each match contains one of `words`.
 pub(super) fn named_forms(
     words: &'static [&'static str],
     before: &str,

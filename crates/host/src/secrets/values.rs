@@ -53,8 +53,8 @@ impl SecretValueMatcher {
         some.then(|| self.matcher.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// Removes the beginning of the program output `held` that cannot be part of a longer secret.
-    /// Returns this beginning with the secrets redacted.
+    /// Removes the beginning of the program output `held` that is certain not to be part of an
+    /// incomplete secret value. Returns this beginning with the secrets redacted.
     fn take_settled(&self, held: &mut String) -> String {
         let mut settled = String::new();
         let mut at = 0;
@@ -76,7 +76,7 @@ impl SecretValueMatcher {
         }
     }
 
-    /// Returns the position in `text`, from `from` on, at which an incomplete secret value may
+    /// Returns the position in `text`, at or after `from`, at which an incomplete secret value may
     /// begin.
     fn partial_match_start(&self, text: &str, from: usize) -> usize {
         let longest = self.texts.first().map_or(0, String::len);
@@ -90,13 +90,13 @@ impl SecretValueMatcher {
     }
 }
 
-/// Event sink that redacts secret values. It holds program output back while the output may be the
-/// start of such a value.
+/// Event sink that redacts secret values. The sink delays program output as long as the output may
+/// be the start of a secret value.
 pub(crate) struct RedactingEventSink {
     values: Arc<SecretValueMatcher>,
     sink: CallEventSink,
-    /// Last part of the program output of each stream, which is held back because a secret value
-    /// may begin in it.
+    /// Last part of the program output of each stream, which is delayed because a secret value may
+    /// begin in it.
     held: Mutex<[String; 2]>,
 }
 
@@ -143,7 +143,7 @@ impl RedactingEventSink {
         self.sink.send(event);
     }
 
-    /// Sends the program output that was held back. No more output will follow.
+    /// Sends the program output that was delayed. No more output will follow.
     fn flush_held(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in [OutputStreamKind::Stdout, OutputStreamKind::Stderr] {
@@ -163,7 +163,8 @@ fn stream_index(stream: OutputStreamKind) -> usize {
     }
 }
 
-/// Guard of an active redaction of events. Dropping it sends the program output that was held back.
+/// Guard of an active redaction of events. Dropping the guard sends the program output that was
+/// delayed.
 pub(crate) struct RedactionGuard(pub(super) Option<Arc<RedactingEventSink>>);
 
 impl Drop for RedactionGuard {
@@ -186,7 +187,7 @@ mod tests {
         Arc::new(SecretValueMatcher::new(&values).expect("some"))
     }
 
-    /// Returns the output for `pieces`, piece by piece, and the rest at the end.
+    /// Returns the redacted output for `pieces`: one part for each piece, and the rest at the end.
     fn redacted_pieces(values: &Arc<SecretValueMatcher>, pieces: &[&str]) -> Vec<String> {
         let received = Arc::new(Mutex::new(Vec::new()));
         let collected = received.clone();

@@ -8,14 +8,15 @@ use toolgate_contract::{ToolFuture, ToolId, ToolOutput, ToolSpec};
 use super::*;
 use crate::CallRate;
 
-/// A tool whose work begins in its check before the call, and goes on until it is cancelled.
+/// A tool whose work begins in its check before the call, and continues until the work is
+/// cancelled.
 struct EarlyStartTool {
     spec: ToolSpec,
     /// Number of pieces of work that the tool has started and that have not been dropped.
     alive: Arc<AtomicUsize>,
 }
 
-/// Begun work of a tool, which is counted until it is dropped.
+/// Work that a tool has begun. The counter includes the work until it is dropped.
 struct CountedToolWork(Arc<AtomicUsize>);
 
 impl Drop for CountedToolWork {

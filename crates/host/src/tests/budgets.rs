@@ -1,4 +1,4 @@
-//! Bytes that each caller may write, and may send and receive.
+//! Tests of the limits on the bytes that each caller may write, and may send and receive.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use toolgate_contract::{
 use super::{TestHost, TestHostParts, asked, call};
 use crate::{CallLimits, CallerByteRate, IncomingRequest};
 
-/// Tool that reserves `written` bytes, and answers with `answered` bytes.
+/// Tool that reserves `written` bytes of its caller's write budget, and answers with `answered`
+/// bytes.
 struct ByteBudgetTool;
 
 #[derive(Deserialize, JsonSchema)]

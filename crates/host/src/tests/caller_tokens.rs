@@ -36,8 +36,8 @@ fn token_host(running_max: usize) -> TestHost {
     parts.build()
 }
 
-/// Starts a job of `t.token` as a caller with a token. With `answer_within`, the answer may also be
-/// the result.
+/// Starts a job of `t.token` as a caller with a token. With `answer_within`, the host may answer
+/// with the result instead of the job.
 async fn start_job(
     test_host: &TestHost,
     answer_within: Option<Duration>,

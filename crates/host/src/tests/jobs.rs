@@ -455,7 +455,7 @@ async fn start_waiting(test_host: &TestHost, caller: &str) -> Result<String, Cal
     Ok(job(Ok(started)).id.to_string())
 }
 
-/// Checks that a job was refused because of the queue, with a retry time.
+/// Checks that a job was refused because the queue is full, and that the error has a retry time.
 #[track_caller]
 fn check_refusal(started: Result<String, CallError>, expected: &str) {
     match started {

@@ -31,7 +31,7 @@ impl TestSourceState {
     }
 }
 
-/// Resources `NAME://0`, `NAME://1` and so on.
+/// Source of the resources `NAME://0`, `NAME://1` and so on.
 struct TestResourceSource {
     name: &'static str,
     guard: ToolSpec,
@@ -379,7 +379,7 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
     }
 }
 
-/// A source of resources that claims every URI with this strength.
+/// A source of resources that claims every URI with the given strength.
 struct UriClaimingSource {
     guard: ToolSpec,
     claim: UriClaimStrength,

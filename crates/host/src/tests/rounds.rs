@@ -4,7 +4,8 @@ use toolgate_contract::{CallMetadata, QuestionSender, ToolFuture};
 
 use super::*;
 
-/// Makes one request to a host. Returns its output, or its questions and the state as an error.
+/// Makes one request to a host. Returns the output, or the host's questions and the request state
+/// as the error.
 async fn round(
     test_host: &TestHost,
     request: HostRequest,

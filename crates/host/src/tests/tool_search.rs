@@ -96,7 +96,7 @@ fn deny(tools: Vec<String>) -> PolicyRule {
     }
 }
 
-/// Returns a host whose upstreams offer `tools`, each under the first part of its id.
+/// Returns a host whose upstreams offer `tools`. The first part of a tool's id names its upstream.
 fn host(
     settings: ToolSearchSettings,
     rules: &[PolicyRule],
@@ -147,7 +147,7 @@ impl TestHost {
         lines.collect()
     }
 
-    /// Returns the ids in the tool list of `client`. Those that the client is asked to load have a
+    /// Returns the ids in the tool list of `client`. Tools that the client is asked to load have a
     /// star.
     async fn list_for(&self, client: &str) -> Vec<String> {
         let metadata = CallMetadata {

@@ -17,7 +17,7 @@ use super::tools::SearchToolsInput;
 use crate::Gate;
 use crate::catalog::{Catalog, CatalogSearchIndex, CatalogToolEntry};
 
-/// Number of tools that a query finds, unless the caller asks for another number.
+/// Default number of tools that a query finds.
 const LIMIT: usize = 10;
 /// Maximum number of tools that a query finds.
 const LIMIT_MAX: usize = 20;
@@ -54,7 +54,7 @@ impl<'g> CallerToolSearch<'g> {
         Self { gate, caller, session, catalog, view }
     }
 
-    /// Returns the answer of `tools.search` to `input`.
+    /// Returns the answer of `tools.search` to `input` as text.
     pub(super) async fn answer(&self, input: &SearchToolsInput) -> Result<String, ToolError> {
         let queries: Vec<&str> = input.all_queries().collect();
         if queries.len() > QUERIES_MAX || input.names.len() > QUERIES_MAX {
@@ -86,7 +86,8 @@ impl<'g> CallerToolSearch<'g> {
         places.into_iter().map(|at| line_of(&self.catalog.entries()[at])).collect()
     }
 
-    /// Returns up to `count` tools that match words of `question`, best first, with these words.
+    /// Returns up to `count` tools that match words of `question`, best first, each with the
+    /// matched words.
     pub(super) fn explain(&self, question: &str, count: usize) -> Vec<ExplainedToolMatch> {
         let question = ToolSearchQuery::new(question);
         let memory = RememberedToolQueries::default();
@@ -167,7 +168,7 @@ impl<'g> CallerToolSearch<'g> {
         (places.collect(), coverage)
     }
 
-    /// Returns the descriptions and whole schemas of the tools `names`.
+    /// Returns the descriptions and complete schemas of the tools `names`.
     fn describe_all(&self, names: &[String]) -> String {
         let mut text = String::new();
         for name in names {
@@ -210,7 +211,8 @@ impl<'g> CallerToolSearch<'g> {
         self.seen().filter(|entry| entry.server() == server).count()
     }
 
-    /// Returns the servers of the tools that the caller may see, by name, with the number of tools.
+    /// Returns the servers whose tools the caller may see, in order of name, each with the number
+    /// of these tools.
     fn servers(&self) -> Vec<(&str, usize)> {
         let mut servers: Vec<(&str, usize)> = Vec::new();
         for entry in self.seen() {
@@ -224,6 +226,9 @@ impl<'g> CallerToolSearch<'g> {
     }
 
     /// Returns the name of the server that the caller means by `name`.
+    ///
+    /// # Errors
+    /// No server with visible tools has a name like this.
     fn find_server(&self, name: &str) -> Result<String, ToolError> {
         let servers = self.servers();
         let same = |known: &str| fold_name(known).eq_ignore_ascii_case(&fold_name(name));

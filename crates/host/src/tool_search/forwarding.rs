@@ -1,7 +1,7 @@
 //! Turns a call of `tools.call` or `tools.read` into a call of the named tool, before the gate.
 //!
-//! From then on, it is a call of that tool: policy, confirmation, limits, validation, deadline and
-//! audit see nothing else.
+//! After that, policy, confirmation, limits, validation, deadline and audit see only the call of
+//! the named tool.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{Gate, pipeline};
 /// Maximum number of nested calls of `tools.call` that are unpacked.
 const NESTING_MAX: usize = 3;
 
-/// A call that names another tool to be called.
+/// A parsed call of `tools.call` or `tools.read`: the named tool and its arguments.
 struct ForwardedToolCall {
     name: String,
     arguments: Value,
@@ -29,8 +29,8 @@ struct ForwardedToolCall {
     notes: Vec<String>,
 }
 
-/// Returns the id of the tool that calls others (`tools.call` or `tools.read`), if `name` names
-/// one.
+/// Returns the tool id `tools.call` or `tools.read`, if `name` names one of these two tools in any
+/// spelling.
 fn forwarder_id(name: &str) -> Option<&'static str> {
     // This runs on every call, and few names begin so.
     let rest = name.strip_prefix("tools")?;
@@ -41,8 +41,8 @@ fn forwarder_id(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the name of the tool that a call of `tool` with `input` runs: the one that the arguments
-/// name, if `tool` calls others. Returns `tool` if the arguments name none.
+/// Returns the name of the tool that a call of `tool` with `input` runs. For `tools.call` and
+/// `tools.read`, that is the tool that the arguments name, if any. For all others, it is `tool`.
 pub fn forwarded_tool<'c>(tool: &'c str, input: &'c Value) -> &'c str {
     let mut named = tool;
     let mut input = input;
@@ -58,7 +58,7 @@ pub fn forwarded_tool<'c>(tool: &'c str, input: &'c Value) -> &'c str {
     if forwarder_id(named).is_none() { named } else { tool }
 }
 
-/// Returns true if `call` names a tool that calls others, and the caller may use that tool.
+/// Returns true if `call` calls `tools.call` or `tools.read`, and the caller may use that tool.
 pub(crate) fn is_forwarder(gate: &Gate, call: &ToolCall) -> bool {
     let Some(id) = forwarder_id(&call.tool) else { return false };
     let entry = ToolId::new(id).and_then(|id| gate.catalog.snapshot().entry(&id));
@@ -90,10 +90,11 @@ pub(crate) async fn run_forwarded(
     }
 }
 
-/// Rewrites `call` to a call of the tool that its arguments name. Returns what was corrected.
+/// Rewrites `call` to a call of the tool that its arguments name. Returns the corrections that were
+/// made, one sentence each.
 ///
 /// # Errors
-/// The arguments name no tool. The error is recorded.
+/// The arguments name no tool. The error is recorded in the audit log.
 pub(crate) async fn forward(gate: &Gate, call: &mut ToolCall) -> Result<Vec<String>, CallError> {
     let only_reads = forwarder_id(&call.tool) == Some(READ);
     let named = match read_call(call.input.clone(), only_reads) {
@@ -134,7 +135,11 @@ fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogToo
         .or_else(|| gate.catalog.snapshot().find_unprefixed(bare.unwrap_or(name), shows))
 }
 
-/// Parses the arguments of a tool that calls others. Corrects errors that can mean only one thing.
+/// Parses `input`, the arguments of `tools.call` or `tools.read`. Corrects errors that can mean
+/// only one thing.
+///
+/// # Errors
+/// The arguments name no tool.
 fn read_call(input: Value, only_reads: bool) -> Result<ForwardedToolCall, ValidationProblem> {
     let mut call =
         ForwardedToolCall { name: String::new(), arguments: input, only_reads, notes: Vec::new() };
@@ -151,7 +156,8 @@ fn read_call(input: Value, only_reads: bool) -> Result<ForwardedToolCall, Valida
     Err(problem("/name", "name the tool to run, not a tool that calls others"))
 }
 
-/// Returns the tool's name and the arguments in `fields`.
+/// Removes the tool's name and the arguments from `fields` and returns them. Adds corrections to
+/// `notes`.
 fn read_fields(
     mut fields: Map<String, Value>,
     notes: &mut Vec<String>,
@@ -206,8 +212,8 @@ fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }
 
-/// Reads the JSON in `bytes` as a call through `tools.call`, and checks that it becomes a call of a
-/// tool that the JSON names, and one that only reads if the caller may only read.
+/// Reads `bytes` as a JSON call through `tools.call`, and checks that the result is a call of a
+/// tool that the JSON names. If the caller may only read, the called tool must only read.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz_call(bytes: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Value>(bytes) else { return };
@@ -229,7 +235,7 @@ pub(crate) fn fuzz_call(bytes: &[u8]) {
     }
 }
 
-/// Returns true if `value`, or the call in its arguments, has the name `name`.
+/// Returns true if `value`, or a call nested in its arguments, has the tool name `name`.
 #[cfg(any(fuzzing, test))]
 fn names_tool(value: &Value, name: &str) -> bool {
     match value {
@@ -251,7 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks the name and the arguments that `input` is read as, and the number of corrections.
+    /// Checks that `input` is parsed as a call of the tool `name` with `arguments`, and that
+    /// parsing makes this number of `corrections`.
     #[track_caller]
     fn check(input: &Value, name: &str, arguments: &Value, corrections: usize) {
         let call = read_call(input.clone(), false).map_err(|problem| problem.message);

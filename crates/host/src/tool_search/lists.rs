@@ -1,5 +1,5 @@
-//! Folded lists. A list is decided once for a session, or once a day for a caller without one, so
-//! that clients keep their prompt caches.
+//! Decides tool lists that contain tool search in place of most tools. A list is decided once for a
+//! session, or once a day for a caller without a session, so that clients keep their prompt caches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::{CALL, READ, SEARCH, ToolListSelection, ToolSearch, ToolSearchMemoryS
 use crate::Gate;
 use crate::catalog::{CallerToolVisibility, Catalog, CatalogToolEntry};
 
-/// Maximum number of clients whose tool lists are kept. Above it, the oldest list is forgotten. A
-/// new list is decided when its client asks again.
+/// Maximum number of clients whose tool lists are remembered. Above it, the oldest list is
+/// forgotten. A new list is decided when that client asks again.
 const LISTS_MAX: usize = 4096;
 /// Share of the token budget, in percent. A list with tool search in place of most tools contains
-/// all tools again only below this share. So a list whose size is near the budget does not change
-/// its form from session to session.
+/// all tools again only below this share. So a list whose size is near the budget does not switch
+/// between both from session to session.
 const UNFOLD_PERCENT: usize = 70;
 /// Length of a day, in seconds.
 const DAY_S: i64 = 86_400;
@@ -41,11 +41,11 @@ pub(super) enum ToolListKey {
     Day(CallerToolVisibility, i64, Option<&'static str>),
 }
 
-/// The form of a tool list that a client received.
+/// Content of a tool list that a client received.
 #[derive(Clone)]
 pub(super) enum SentToolListForm {
-    /// The list contains all tools, as they are now. Hints for clients with a search of their own
-    /// come from the questions that were remembered when the client received the list.
+    /// The list contains all current tools. Hints for clients with a tool search of their own come
+    /// from the queries that were remembered when the client received the list.
     Whole(Arc<RememberedToolQueries>),
     /// The list contains only these tools, which include the tools that search and call all others.
     Folded(Arc<[Arc<dyn AnyTool>]>),
@@ -80,7 +80,7 @@ impl SentToolLists {
         self.known.insert(key, (self.count, decision));
     }
 
-    /// Notes whether the newest tool list of `owner` has tool search in place of most tools.
+    /// Records whether the newest tool list of `owner` has tool search in place of most tools.
     fn note_form(&mut self, owner: ToolListOwner, is_folded: bool) {
         if !is_folded {
             self.folded.remove(&owner);
@@ -123,7 +123,7 @@ impl ToolListKey {
         }
     }
 
-    /// Returns true if the keys differ in the client's profile at most.
+    /// Returns true if the two keys are equal, apart from the client's profile.
     fn is_equal_except_client(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Day(caller, day, _), Self::Day(other_caller, other_day, _)) => {
@@ -316,7 +316,7 @@ impl Gate {
     }
 }
 
-/// Returns the time until the end of the current day (UTC).
+/// Returns the time until the end of the current day in UTC.
 fn rest_of_day() -> Duration {
     let left = DAY_S - Timestamp::now().as_second().rem_euclid(DAY_S);
     Duration::from_secs(left.unsigned_abs())
@@ -334,8 +334,8 @@ fn counts(entries: &[&Arc<CatalogToolEntry>]) -> Vec<(String, usize)> {
     servers
 }
 
-/// Returns `tool` with the request that clients keep it in the context, and with another
-/// `description` if there is one.
+/// Returns `tool` with a mark that asks clients to keep the tool in the context. Replaces its
+/// description by `description`, if given.
 fn always_loaded(tool: &Arc<dyn AnyTool>, description: Option<String>) -> Arc<dyn AnyTool> {
     let mut spec: ToolSpec = tool.spec().clone();
     spec.meta.insert(ALWAYS_LOAD.to_owned(), Value::Bool(true));

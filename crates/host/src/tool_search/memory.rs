@@ -1,4 +1,4 @@
-//! Questions that led to calls, by session or caller.
+//! Remembers queries that led to calls, by session or caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ struct RememberedSearches {
 }
 
 impl ToolSearchMemoryKey {
-    /// Returns the key under which the queries of `caller` or its session are remembered. `None` if
-    /// queries are not remembered.
+    /// Returns the key under which the queries of `caller` or of `session` are remembered. Returns
+    /// `None` if queries are not remembered.
     pub(super) fn new(
         scope: ToolSearchMemoryScope,
         caller: &Caller,
@@ -68,7 +68,8 @@ impl ToolSearchMemoryKey {
 }
 
 impl ToolSearchMemory {
-    /// Returns the queries that led to calls, of the caller or of all callers.
+    /// Returns the remembered queries that led to calls: those of the session, of the caller or of
+    /// all callers, depending on `scope`.
     pub(super) fn learned(
         &self,
         scope: ToolSearchMemoryScope,
@@ -82,8 +83,8 @@ impl ToolSearchMemory {
         key.and_then(|key| self.known.get(&key)).map(|it| it.learned.clone()).unwrap_or_default()
     }
 
-    /// Notes a search for tools, for the call that may follow it. Forgets the queries for tools
-    /// whose id `is_known` refuses.
+    /// Records a search for tools, so that a following call can be assigned to its queries. Removes
+    /// the queries for tools whose id `is_known` refuses.
     pub(super) fn note_search(
         &mut self,
         scope: ToolSearchMemoryScope,
@@ -116,7 +117,7 @@ impl ToolSearchMemory {
         }
     }
 
-    /// Remembers that the last search for tools led to a successful call of the tool `id`.
+    /// Records that the last search for tools led to a successful call of the tool `id`.
     pub(super) fn note_call(
         &mut self,
         scope: ToolSearchMemoryScope,

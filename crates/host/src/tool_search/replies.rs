@@ -12,8 +12,8 @@ use super::answers::CallerToolSearch;
 use super::shown::ShownToolVersion;
 use crate::Gate;
 
-/// Longest input schema that a failed call's result contains whole, in bytes. A longer one is
-/// shortened to a line.
+/// Longest input schema, in bytes, that the result of a failed call contains in full. A longer
+/// schema is summarized in one line.
 const SCHEMA_BYTES_MAX: usize = 2 << 10;
 /// Number of tools that are suggested for an unknown tool name.
 const NEAREST: usize = 3;
@@ -47,7 +47,7 @@ pub(super) fn add_note(output: &mut ToolOutput, notes: &[String]) {
 }
 
 /// Returns a failed result with advice on how to call the tool, if the arguments or the name were
-/// wrong. Returns any other `error` unchanged.
+/// wrong. Returns all other errors unchanged.
 pub(super) fn explain_failure(
     gate: &Gate,
     call: &ToolCall,
@@ -70,7 +70,7 @@ pub(super) fn explain_failure(
 }
 
 /// Returns a failed result that suggests other tools, if `error` means that a tool of the client's
-/// list no longer exists. Returns any other `error` unchanged.
+/// list no longer exists. Returns all other errors unchanged.
 pub(crate) fn explain_gone(
     gate: &Gate,
     call: &ToolCall,
@@ -103,8 +103,8 @@ pub(super) fn refuses_arguments(output: &ToolOutput) -> bool {
     REFUSAL_PHRASES.iter().any(|phrase| start.contains(*phrase))
 }
 
-/// Returns a description of the arguments of the called tool, and an example call. Empty if the
-/// caller may not see the tool.
+/// Returns a description of the arguments of the called tool, and an example call. Returns an empty
+/// text if the caller may not see the tool.
 pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
     let Ok(entry) = gate.find(&call.caller, &call.tool) else { return String::new() };
     let spec = entry.spec();

@@ -1,4 +1,5 @@
-//! Tools that a session has already received, so that an answer need not repeat their arguments.
+//! Remembers the tools that each session has received, so that search answers need not repeat their
+//! arguments.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,15 +11,17 @@ use super::ToolSearchMemoryScope;
 use super::memory::ToolSearchMemoryKey;
 use crate::catalog::CatalogToolEntry;
 
-/// Maximum number of sessions for which the received tools are noted. Beyond it, all are forgotten
-/// and shown again.
+/// Maximum number of sessions whose received tools are remembered. Beyond it, the tools of all
+/// sessions are forgotten and sent again.
 const SESSIONS_MAX: usize = 1024;
-/// Maximum number of tools that are noted for one session.
+/// Maximum number of tools that are remembered for one session.
 const NOTES_MAX: usize = 4096;
-/// Maximum number of queries that are noted for one session. Callers choose them, unlike the tools.
+/// Maximum number of queries that are remembered for one session. Callers choose them, unlike the
+/// tools.
 const QUERIES_MAX: usize = 256;
 
-/// A note about a tool that a search shows: its id, and the hash of its present definition.
+/// Identity of a tool that a search answer contains: the tool's id, and the hash of its current
+/// definition.
 #[derive(Clone)]
 pub(super) struct ShownToolVersion {
     id: String,
@@ -26,8 +29,8 @@ pub(super) struct ShownToolVersion {
 }
 
 impl ShownToolVersion {
-    /// Creates the note of the tool `entry`. Serializes its schema at the first call, so call this
-    /// without a lock.
+    /// Creates the identity of the tool `entry`. The first call for a tool serializes its schema,
+    /// so do not hold a lock.
     pub(super) fn new(entry: &CatalogToolEntry) -> Self {
         let id = entry.spec().id.as_str().to_owned();
         Self { id, hash: entry.search_hash(definition_hash) }
@@ -53,8 +56,8 @@ struct SessionSearchHistory {
 }
 
 impl SessionShownTools {
-    /// Notes that the session receives a tool's line. Returns true if the session has received that
-    /// line before.
+    /// Records that the session receives a tool's one-line description. Returns true if the session
+    /// has received the same line before.
     pub(super) fn note_line(
         &mut self,
         caller: &Caller,
@@ -64,8 +67,8 @@ impl SessionShownTools {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, tool))
     }
 
-    /// Notes that the session receives a tool's schema. Returns true if the session has received
-    /// that schema before.
+    /// Records that the session receives a tool's schema. Returns true if the session has received
+    /// the same schema before.
     pub(super) fn note_schema(
         &mut self,
         caller: &Caller,
@@ -75,8 +78,8 @@ impl SessionShownTools {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, tool))
     }
 
-    /// Notes that `query` is answered. Returns true if the session has sent this query before. Then
-    /// its model has probably lost the answer.
+    /// Records that `query` is answered. Returns true if the session has sent this query before.
+    /// Its model has then probably lost the earlier answer.
     pub(super) fn note_query(
         &mut self,
         caller: &Caller,
@@ -94,7 +97,7 @@ impl SessionShownTools {
         self.sessions.remove(&ToolSearchMemoryKey::Session(session.into()));
     }
 
-    /// Returns the received tools of the session, or `None` for a caller without a session.
+    /// Returns the search history of the session, or `None` for a caller without a session.
     fn notes(
         &mut self,
         caller: &Caller,
@@ -108,8 +111,8 @@ impl SessionShownTools {
     }
 }
 
-/// Notes that the session has received a tool. Returns true if it has the tool's present definition
-/// already.
+/// Records in `known` that the session receives `tool`. Returns true if the session has already
+/// received the current definition of the tool.
 fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownToolVersion) -> bool {
     if known.len() >= NOTES_MAX {
         known.clear();

@@ -77,11 +77,11 @@ impl Tool for SearchTools {
     }
 }
 
-/// Tool `tools.call`, which calls the tool that it names. The host runs the named tool, so the code
-/// of `tools.call` itself never runs.
+/// Tool `tools.call`, which calls the tool that its arguments name. The host runs the named tool,
+/// so the code of `tools.call` itself never runs.
 struct CallTool;
 
-/// Tool `tools.read`, which calls the tool that it names if that tool only reads.
+/// Tool `tools.read`, which calls the tool that its arguments name if that tool only reads.
 struct CallReadOnlyTool;
 
 /// The tool to call, and its arguments.

@@ -1,4 +1,4 @@
-//! Vectors of a sentence model, made in the background.
+//! Computes the vectors of tool descriptions with a sentence model, in the background.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,20 +12,20 @@ use toolgate_contract::BoxFuture;
 const QUESTION_WAIT: Duration = Duration::from_secs(1);
 /// Number of tools whose sentences are sent to the sentence model at once.
 const BATCH: usize = 32;
-/// Maximum number of tools whose vectors are kept.
+/// Maximum number of tools whose vectors are held in memory.
 const VECTORS_MAX: usize = 50_000;
 
 /// A model that turns sentences into vectors of length 1.
 pub trait SentenceModel: Send + Sync + 'static {
-    /// Returns the vector of a query, or the reason why the model cannot make one.
+    /// Returns the vector of the query `question`, or the reason why the model cannot compute it.
     fn embed_question(&self, question: String) -> BoxFuture<'_, Result<Vec<f32>, String>>;
-    /// Returns the vectors of descriptions of tools, in order, or the reason why the model cannot
-    /// make them.
+    /// Returns the vectors of tool descriptions, in the order of `sentences`, or the reason why the
+    /// model cannot compute them.
     fn embed_tools(&self, sentences: Vec<String>) -> BoxFuture<'_, Result<Vec<Vec<f32>>, String>>;
 }
 
-/// Vectors of tools by a sentence model. Clones share them, so they outlive a change of the
-/// settings.
+/// Vectors of tools, computed by a sentence model. Clones share the vectors, which therefore
+/// outlive a change of the settings.
 #[derive(Clone)]
 pub struct ToolVectors(Arc<ToolVectorState>);
 
@@ -33,19 +33,19 @@ struct ToolVectorState {
     model: Arc<dyn SentenceModel>,
     /// Vectors of sentences, by the hash of the sentence.
     known: Mutex<HashMap<Hash, Arc<[f32]>>>,
-    /// The task that makes vectors for tools, while it runs.
+    /// The task that computes vectors of tools, while the task runs.
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl ToolVectors {
-    /// Creates an empty set of vectors that `model` makes.
+    /// Creates an empty set of vectors, which `model` will compute.
     pub fn new(model: Arc<dyn SentenceModel>) -> Self {
         Self(Arc::new(ToolVectorState { model, known: Mutex::default(), task: Mutex::default() }))
     }
 
     /// Returns the similarity (cosine) of each of `sentences` with `question`, or `None` for
-    /// sentences whose vector is not ready. Starts to make the missing vectors. Returns `None` if
-    /// the question has no vector.
+    /// sentences whose vector is not ready. Starts to compute the missing vectors. Returns `None`
+    /// if the question has no vector.
     pub(super) async fn cosines(
         &self,
         sentences: &[String],
@@ -64,7 +64,7 @@ impl ToolVectors {
         Some(hashes.iter().map(cosine).collect())
     }
 
-    /// Starts to make the vectors of sentences that have none, unless a task does so already.
+    /// Starts to compute the vectors of sentences that have none, unless a task does so already.
     fn make_missing(&self, sentences: &[String], hashes: &[Hash]) {
         let missing: Vec<(Hash, String)> = {
             let known = self.0.known();
@@ -86,8 +86,8 @@ impl ToolVectorState {
     }
 }
 
-/// Makes the vectors of the `missing` sentences in batches. Stops at the first failure; the next
-/// search tries again.
+/// Computes the vectors of the `missing` sentences in batches. Stops at the first failure, and the
+/// next search tries again.
 async fn make_vectors(state: Weak<ToolVectorState>, missing: Vec<(Hash, String)>) {
     for batch in missing.chunks(BATCH) {
         let Some(state) = state.upgrade() else { return };

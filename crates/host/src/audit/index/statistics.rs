@@ -26,7 +26,7 @@ pub enum CallGrouping {
 }
 
 impl CallGrouping {
-    /// Returns the SQL column of the property, or `NULL` for a time.
+    /// Returns the SQL column of the property, or `NULL` for a day or an hour.
     fn column(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -36,8 +36,8 @@ impl CallGrouping {
         }
     }
 
-    /// Returns the name of the group to which the hour `hour` since 1970 belongs, if calls are
-    /// grouped by time.
+    /// Returns the name of the group to which an hour belongs, if calls are grouped by day or hour.
+    /// `hour` counts the hours since 1970.
     fn time_name(self, hour: i64) -> Option<String> {
         let format = match self {
             Self::Caller | Self::Tool | Self::Outcome => return None,
@@ -204,7 +204,7 @@ impl AuditIndex {
     }
 }
 
-/// Returns the SQL column of each property, each after a comma.
+/// Returns the SQL columns of the properties in `by`, each preceded by a comma.
 fn columns(by: &[CallGrouping]) -> String {
     by.iter().map(|group| format!(", {}", group.column())).collect()
 }

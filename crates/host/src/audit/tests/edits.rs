@@ -42,7 +42,7 @@ fn edits() -> impl Strategy<Value = AuditLogEdit> {
     ]
 }
 
-/// An audit log in a folder of its own, over several files.
+/// Audit log of several files in a temporary folder, for tests.
 struct TestAuditLog {
     folder: tempfile::TempDir,
     path: PathBuf,

@@ -81,7 +81,7 @@ pub(super) async fn claim(
     Ok(found)
 }
 
-/// Returns the names of the lanes (queues of jobs by tool) from which this server may claim jobs
+/// Returns the names of the job queues (one for each tool) from which this server may claim jobs
 /// now.
 fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     let is_steady = lease.may_take_over();
@@ -90,9 +90,9 @@ fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     lanes.map(|lane| lane.name.as_str()).collect()
 }
 
-/// Returns true if jobs of other servers wait in the open lanes of this server, and this server is
-/// not to drain. One statement, because idle servers look once a second. If the lanes of this
-/// server have changed, stores them for `toolgate fleet status`.
+/// Returns true if jobs of other servers wait in queues that this server may serve, and no operator
+/// has asked this server to drain. Stores the names of this server's queues for `toolgate fleet
+/// status` if they have changed. Uses one statement, because idle servers call this once a second.
 async fn has_offers(
     client: &Client,
     lease: &ServerLease,

@@ -12,10 +12,11 @@ use super::{JobStoreError, MIGRATION_TIMEOUT, PostgresStoreSettings, STATEMENT_T
 
 /// Maximum number of database connections for credentials, in addition to one for each lock.
 const CONNECTIONS_MAX: usize = 1;
-/// Longest wait for a lock that another server holds.
+/// Longest wait for a lock on a credential that another server holds.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Credentials in the database of a fleet. They are stored as they are given, so encrypt them.
+/// Credentials in the database of a fleet. The store does not encrypt them, so pass encrypted
+/// bytes.
 pub struct FleetCredentials {
     pool: PostgresConnectionPool,
     workspace: String,

@@ -1,9 +1,9 @@
 //! Shares contents among the servers of a fleet: files of jobs, and long results.
 //!
-//! A content of up to 16 MiB is in the database, a larger one in the place that `fleet.files`
-//! names. Each content has a row in the database. The row of a large content is inserted before the
-//! content is written, and marked as complete afterwards, so that no content lacks a row. A server
-//! marks a row before it removes the content.
+//! A content of up to 16 MiB is in the database, a larger one in the folder or bucket that
+//! `fleet.files` names. Each content has a row in the database. The row of a large content is
+//! inserted before the content is written, and marked as complete afterwards, so that no content
+//! lacks a row. A server marks a row before it removes the content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -35,7 +35,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 const TRANSFERS_MAX: usize = 2;
 /// Maximum number of large contents that are read or written at once.
 const LARGE_TRANSFERS_MAX: usize = 4;
-/// Longest wait until fewer contents are read or written.
+/// Longest wait of a read or write of a content until other reads and writes end.
 const TRANSFER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest time in which a content is written to the database.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,14 +44,15 @@ const LARGE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Maximum number of expired contents that are removed in one statement, so that it ends in time.
 const REMOVE_STEP: i64 = 20;
 
-/// Id of a shared content: a digest of what the content belongs to.
+/// Id of a shared content: a digest of the workspace and of the parts that identify the content,
+/// such as the job and the file name.
 pub(super) type SharedContentId = [u8; 16];
 
 /// Contents that the servers of a fleet share.
 pub(in crate::jobs) struct FleetContentStore {
     pub(super) pool: SharedPostgresPool,
     pub(super) workspace: String,
-    /// Place for large contents, if the settings name one.
+    /// Folder or bucket for large contents, if the settings name one.
     large: Option<Arc<dyn LargeFileStore>>,
     transfers: Semaphore,
     large_transfers: Semaphore,
@@ -124,30 +125,30 @@ impl SharedContent<'_> {
     }
 }
 
-/// Row of a shared content.
+/// Database row of a shared content.
 pub(super) struct SharedContentRow {
     pub(super) id: SharedContentId,
     /// Job that made the content. `None` for a long result.
     pub(super) job: Option<Vec<u8>>,
     pub(super) bytes: u64,
-    /// Caller and entry of the long result that the content is.
+    /// Caller and list entry of a long result. `None` for the file of a job.
     pub(super) result: Option<SharedResultRow>,
 }
 
-/// Place of a complete content.
+/// Location of a complete content: in the database, or in the store of large contents.
 pub(super) struct SharedContentLocation {
     pub(super) id: SharedContentId,
     pub(super) bytes: u64,
     pub(super) is_large: bool,
 }
 
-/// Returns the id of the file `name` that the start `attempt` of `job` made.
+/// Returns the id of the file `name` that attempt number `attempt` of `job` produced.
 fn job_file_id(workspace: &str, job: JobId, attempt: u32, name: &str) -> SharedContentId {
     let attempt = attempt.to_string();
     content_id(workspace, &["job", &job.to_string(), &attempt, name])
 }
 
-/// Returns a digest of `workspace` and `parts`.
+/// Returns the content id: a digest of `workspace` and `parts`.
 pub(super) fn content_id(workspace: &str, parts: &[&str]) -> SharedContentId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(workspace.as_bytes());
@@ -160,14 +161,14 @@ pub(super) fn content_id(workspace: &str, parts: &[&str]) -> SharedContentId {
     id
 }
 
-/// Returns the name of the large content `id`.
+/// Returns the name of the content `id` in the store of large contents.
 fn large_file_name(id: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(id)
 }
 
 impl FleetContentStore {
-    /// Creates the store of contents that the servers of `workspace` share. `large` is for large
-    /// contents.
+    /// Creates the store of contents that the servers of `workspace` share. `large` is the folder
+    /// or bucket for large contents.
     pub(super) fn new(
         pool: SharedPostgresPool,
         workspace: &str,
@@ -183,8 +184,8 @@ impl FleetContentStore {
         }
     }
 
-    /// Stores the file `name` that the start `attempt` of `job` made. Another start has other
-    /// files. Does nothing if the file is stored already.
+    /// Stores the file `name` that attempt number `attempt` of `job` produced. Each attempt has its
+    /// own files. Does nothing if the file is stored already.
     pub(in crate::jobs) async fn store_job_file(
         &self,
         job: JobId,
@@ -199,8 +200,8 @@ impl FleetContentStore {
         self.store(&row, &SharedContent::File(Arc::new(file))).await
     }
 
-    /// Opens the file `name` that the start `attempt` of `job` made. Returns `None` if the file is
-    /// not shared.
+    /// Opens the file `name` that attempt number `attempt` of `job` produced. Returns `None` if the
+    /// file is not shared.
     pub(in crate::jobs) async fn open_job_file(
         &self,
         job: JobId,
@@ -281,7 +282,7 @@ impl FleetContentStore {
         Err(refused("its job was removed meanwhile".to_owned()))
     }
 
-    /// Returns the whole content at `place`, or `None` if it was removed.
+    /// Returns the whole content at the location `place`, or `None` if the content was removed.
     pub(super) async fn read(
         &self,
         place: &SharedContentLocation,
@@ -336,7 +337,7 @@ impl FleetContentStore {
         Ok(Some((at, chunk)))
     }
 
-    /// Removes expired contents. No two servers remove the same one.
+    /// Removes expired contents. No two servers remove the same content.
     pub(in crate::jobs) async fn remove_expired(&self) -> Result<(), JobStoreError> {
         loop {
             let due = self.mark_expired().await?;
@@ -369,8 +370,8 @@ impl FleetContentStore {
         Ok(lent.give_back(result)?)
     }
 
-    /// Removes a large content. Returns false if that fails, so that its row stays and a server
-    /// tries again later.
+    /// Removes a large content. Returns false if that fails, so that the content's row stays and a
+    /// server tries again later.
     async fn delete_large(&self, content: &ExpiredContent) -> bool {
         let Some(large) = &self.large else { return false };
         let removed = in_time(large.delete(&large_file_name(&content.id), content.bytes)).await;
@@ -380,8 +381,8 @@ impl FleetContentStore {
         removed.is_ok()
     }
 
-    /// Lets the contents of jobs that no longer exist expire. The removal of a job does so itself,
-    /// unless the server that removed the job has an older version.
+    /// Marks the contents of jobs that no longer exist as expired. The removal of a job does so
+    /// itself, unless the server that removed the job has an older version.
     pub(in crate::jobs) async fn expire_unknown(&self) -> Result<(), JobStoreError> {
         let lent = self.pool.acquire().await?;
         let work = expire_contents_of_missing_jobs(&lent.connection.client, &self.workspace);
@@ -390,7 +391,10 @@ impl FleetContentStore {
     }
 }
 
-/// Waits until few enough contents are read or written.
+/// Waits until few enough contents are read or written, and returns the permit for one more.
+///
+/// # Errors
+/// No permit is free within 30 s.
 async fn begin_transfer(permits: &Semaphore) -> Result<SemaphorePermit<'_>, JobStoreError> {
     match timeout(TRANSFER_WAIT_MAX, permits.acquire()).await {
         Ok(Ok(permit)) => Ok(permit),

@@ -1,5 +1,5 @@
-//! Keeps what the tables do not contain about a server's jobs: the jobs that it runs or that wait
-//! here, and its writes with an unknown outcome.
+//! Keeps what the tables do not contain about a server's jobs: the jobs that run or wait at this
+//! server, and its writes with an unknown outcome.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use toolgate_contract::JobId;
 
-/// Maximum number of jobs that ended here and that are remembered for a while.
+/// Maximum number of jobs that ended at this server and that are remembered for a while.
 const ENDED_MAX: usize = 20_000;
 
 /// The jobs of this server, shared by its job store and the handling of notifications.
@@ -36,9 +36,9 @@ struct RecentlyEndedJobRun {
 pub(super) struct ServerJobRuns {
     /// Jobs that were begun at this server and have not ended.
     begun: HashMap<JobId, ActiveJobRun>,
-    /// Jobs that were begun and ended here a short time ago, the oldest first.
+    /// Jobs that were begun and ended at this server a short time ago, the oldest first.
     ended: VecDeque<RecentlyEndedJobRun>,
-    /// Jobs that wait here, and that other servers may claim.
+    /// Jobs that wait at this server, and that other servers may claim.
     waiting: HashSet<JobId>,
     /// Queued jobs of this server that another server may have claimed.
     suspects: HashSet<JobId>,
@@ -81,7 +81,8 @@ impl ServerJobRuns {
         self.uncertain_begins.remove(&id);
     }
 
-    /// Records that the job has ended, and remembers it for the time `memory` if it was begun here.
+    /// Records that the job has ended, and remembers the end for the time `memory` if the job was
+    /// begun at this server.
     pub(super) fn finish(&mut self, id: JobId, now: Instant, memory: Duration) {
         if let Some(ActiveJobRun { attempt, .. }) = self.begun.get(&id) {
             self.ended.push_back(RecentlyEndedJobRun { id, attempt: *attempt, at: now });
@@ -93,19 +94,19 @@ impl ServerJobRuns {
         self.end(id);
     }
 
-    /// Returns the jobs that run here or ended here a short time ago, with the numbers of their
-    /// starts.
+    /// Returns the jobs that run at this server or ended there a short time ago. The number of a
+    /// job is that of its latest start.
     pub(super) fn recent_runs(&self) -> Vec<(JobId, u32)> {
         let ended = self.ended.iter().map(|run| (run.id, run.attempt));
         ended.chain(self.running()).collect()
     }
 
-    /// Returns the number of the start of the job, if it runs here.
+    /// Returns the number of the job's latest start, if the job runs at this server.
     pub(super) fn attempt(&self, id: JobId) -> Option<u32> {
         self.begun.get(&id).map(|run| run.attempt)
     }
 
-    /// Returns the jobs that run here, with the numbers of their starts.
+    /// Returns the jobs that run at this server, each with the number of its latest start.
     pub(super) fn running(&self) -> Vec<(JobId, u32)> {
         self.begun.iter().map(|(id, run)| (*id, run.attempt)).collect()
     }
@@ -147,7 +148,7 @@ impl ServerJobRuns {
         Some(UncertainEventBatch { last_before: self.begun.get(&id)?.last_event, count })
     }
 
-    /// Records that the job's batch of events was not stored.
+    /// Records that the job's batch of events with an unknown outcome was not stored.
     pub(super) fn forget_batch(&mut self, id: JobId) {
         self.uncertain_batches.remove(&id);
     }

@@ -32,7 +32,7 @@ pub(super) struct FleetServerRow {
     pub(super) machine: String,
     /// Number that identifies this server's programs.
     pub(super) mark: u64,
-    /// Name and kind of this server, and digests of its settings, for people.
+    /// Name and role of this server, and digests of its settings, for operators.
     pub(super) profile: FleetServerProfile,
 }
 
@@ -143,7 +143,7 @@ impl ServerLease {
         since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
     }
 
-    /// Returns the time for which the end of a job is remembered: two leases.
+    /// Returns the time for which the end of a job is remembered: twice the length of a lease.
     pub(super) fn memory_time(&self) -> Duration {
         self.length.saturating_mul(2)
     }
@@ -160,7 +160,10 @@ impl ServerLease {
         self.steady_since_ms.store(now, Ordering::Release);
     }
 
-    /// Queries the start time of the database server, and records it.
+    /// Queries the start time of the database server, and records that time.
+    ///
+    /// # Errors
+    /// The query fails.
     pub(super) async fn look_at_engine(
         &self,
         client: &impl GenericClient,
@@ -170,7 +173,7 @@ impl ServerLease {
         Ok(())
     }
 
-    /// Returns true for the length of a lease after a restart or a failover of the database. In
+    /// Returns true for the length of a lease after a restart or a failover of the database. During
     /// that time, other servers report the jobs that the database has forgotten.
     pub(super) fn is_unsettled(&self) -> bool {
         boot_time_ms() < self.unsettled_until_ms.load(Ordering::Acquire)
@@ -279,7 +282,7 @@ impl ServerLease {
         lent.give_back(result)
     }
 
-    /// Ends the trust in the lease until the next renewal.
+    /// Stops trusting the lease until the next renewal.
     pub(super) fn stop_trusting_lease(&self) {
         self.trusted_until_ms.store(0, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! Settings of the job store in PostgreSQL, and the description of a server for people: its name,
-//! its kind and the digests of its settings.
+//! Settings of the job store in PostgreSQL, and the description of a server for operators: its
+//! name, its role and the digests of its settings.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,9 +21,9 @@ pub struct PostgresStoreSettings {
     pub lease: Duration,
     /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
     pub lost_after: Duration,
-    /// Place for files and results that are too large for the database, if there is one.
+    /// Folder or bucket for files and results that are too large for the database, if there is one.
     pub files: Option<FleetLargeFileLocation>,
-    /// Name and kind of this server, and digests of its settings.
+    /// Name and role of this server, and digests of its settings.
     pub profile: FleetServerProfile,
 }
 
@@ -35,7 +35,7 @@ impl PostgresStoreSettings {
     }
 }
 
-/// Name, kind and settings of a server, for `toolgate fleet`.
+/// Name, role and settings of a server, for `toolgate fleet`.
 #[derive(Debug, Clone, Default)]
 pub struct FleetServerProfile {
     /// Name of the server's machine. Several servers may have the same name.

@@ -1,7 +1,7 @@
-//! Keeps the buckets of the rates that the servers of a fleet share.
+//! Stores the rate limit buckets that the servers of a fleet share.
 //!
-//! A bucket is the time at which it is full again. The table is not written to the log of the
-//! database: after a crash, each bucket is full.
+//! The database stores, for each bucket, the time at which the bucket is full again. The table is
+//! not written to the log of the database: after a crash, each bucket is full.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use toolgate_postgres::PostgresError;
 use crate::jobs::stored_form::duration_nanos;
 use crate::limits::{RateBucket, RateBucketGrant};
 
-/// Period in nanoseconds whose share of calls a server takes from a rate limit's bucket at once.
+/// Period in nanoseconds: a server takes the calls that a rate limit allows in this time from the
+/// bucket at once.
 const SLICE_NANOS: i64 = 50_000_000;
 
 /// Takes calls from a rate limit's bucket, timed by the clock of the database.

@@ -15,11 +15,12 @@ use super::files::{
 use crate::jobs::store::JobStoreError;
 use crate::jobs::stored_form::{parse_json, to_json};
 
-/// Maximum number of bytes of all results of a workspace. Beyond it, the oldest ones expire early.
+/// Maximum total size in bytes of the long results of a workspace. Beyond it, the oldest ones
+/// expire early.
 const RESULT_BYTES_MAX: i64 = 1 << 30;
 /// Number of bytes of new results after which a server lets the oldest results expire.
 const CHECK_BYTES: u64 = 16 << 20;
-/// Number of bytes that each result counts in addition to its content.
+/// Number of bytes that are added to the size of each result for its row.
 const OVERHEAD_BYTES: u64 = 512;
 /// Maximum number of results of a caller that are listed.
 const LISTED_MAX: i64 = 10_000;
@@ -171,8 +172,8 @@ async fn list_entries(
     entries.collect()
 }
 
-/// Lets the oldest results of the workspace expire until all others have at most `bytes_max` bytes
-/// in total.
+/// Marks the oldest results of the workspace as expired until all others have at most `bytes_max`
+/// bytes in total.
 pub(super) async fn expire_oldest_results(
     client: &Client,
     workspace: &str,

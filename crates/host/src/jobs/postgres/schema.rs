@@ -8,8 +8,8 @@ use toolgate_postgres::PostgresError;
 /// next version.
 const MIGRATIONS: [&str; 3] =
     [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
-/// Version of the tables that another toolgate must know at least, so that it can use the tables
-/// that this toolgate creates.
+/// Oldest version of the tables that another toolgate must know, so that it can use the tables that
+/// this toolgate creates.
 const MIN_VERSION: i32 = 2;
 /// Keys of the advisory lock under which only one server at a time migrates the tables: `tgJ1`.
 const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);
@@ -17,8 +17,8 @@ const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);
 /// Creates or migrates the tables of the schema `toolgate_fleet`, if needed. Returns the versions
 /// of the tables before and after.
 ///
-/// Tables of a newer toolgate stay as they are. They can be used if that toolgate says so, so that
-/// servers of both versions run side by side during an upgrade.
+/// Tables of a newer toolgate stay unchanged. This toolgate uses them if they are marked as
+/// compatible, so that servers of both versions run side by side during an upgrade.
 pub(super) async fn migrate(client: &mut Client) -> Result<(usize, usize), PostgresError> {
     let found = version(&*client).await?;
     if found >= MIGRATIONS.len() {

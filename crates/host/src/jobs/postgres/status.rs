@@ -39,7 +39,7 @@ pub struct FleetServerStatus {
     pub id: i64,
     /// Name of the machine on which the server runs.
     pub name: String,
-    /// Kind of the server: `server`, `front` or `worker`.
+    /// Role of the server: `server`, `front` or `worker`.
     pub kind: String,
     /// Version of toolgate that the server runs.
     pub version: String,
@@ -73,9 +73,9 @@ impl FleetStatus {
         Ok(status)
     }
 
-    /// Asks servers to begin no further jobs: those whose machine has the name `selected`; if there
-    /// are none, those whose id begins with it; or all with `None`. Returns the ids of these
-    /// servers.
+    /// Asks servers to begin no further jobs, and returns the ids of these servers. Selects the
+    /// servers whose machine has the name `selected`. If there are none, selects those whose id
+    /// begins with `selected`. `None` selects all servers.
     ///
     /// # Errors
     /// The database is unavailable, or has no tables that this toolgate can use.

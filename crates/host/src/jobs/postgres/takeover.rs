@@ -20,7 +20,7 @@ pub(super) const COLUMNS: &str = "id, tool, priority, state, caller, standing, c
                        owner, EXISTS (SELECT 1 FROM toolgate_fleet.requests \
                        WHERE job = jobs.id AND answers IS NULL)";
 
-/// Jobs that this server took over, and the dead servers that had them.
+/// Jobs that this server took over, and the dead servers that owned them.
 pub(super) struct PostgresJobTakeover {
     pub(super) jobs: Vec<DeadServerJob>,
     pub(super) servers: Vec<DeadFleetServer>,
@@ -31,7 +31,7 @@ pub(super) struct DeadFleetServer {
     pub(super) id: FleetServerId,
     /// Number that identifies the dead server's programs, if some may be left on this machine.
     pub(super) mark: Option<u64>,
-    /// True if the server's jobs cannot be running any more, or count as interrupted.
+    /// True if the server's jobs are certain to have stopped, or count as interrupted.
     is_lost: bool,
 }
 
@@ -83,8 +83,8 @@ async fn remove_unacknowledged(
     Ok(())
 }
 
-/// Locks the dead servers of the workspace, so that a server that is about to begin a job stays
-/// alive, and a dead one cannot begin one.
+/// Locks the dead servers of the workspace and returns them. The lock lets a server that is about
+/// to begin a job stay alive, and prevents a dead one from beginning a job.
 async fn dead_servers(
     work: &impl GenericClient,
     lease: &ServerLease,
@@ -115,8 +115,8 @@ async fn dead_servers(
     rows.iter().map(dead).collect()
 }
 
-/// Locks the unfinished jobs of dead servers. A job whose server is not in the table counts as
-/// well, because that server was removed.
+/// Locks the unfinished jobs of dead servers and returns them. Jobs whose server is missing in the
+/// table are included, because that server was removed.
 async fn orphans(
     work: &impl GenericClient,
     server: &FleetServerRow,
@@ -142,8 +142,8 @@ async fn orphans(
     rows.iter().map(|row| orphan_from_row(row, is_lost(row.try_get(9)?))).collect()
 }
 
-/// Returns the unfinished jobs of this server. A write with an unknown outcome may have stored jobs
-/// that this server does not know.
+/// Returns the unfinished jobs of this server in the database. The server may not know some of
+/// them, because a write with an unknown outcome may have stored them.
 async fn own_jobs(
     work: &impl GenericClient,
     server: &FleetServerRow,

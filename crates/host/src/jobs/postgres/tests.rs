@@ -22,7 +22,7 @@ use crate::jobs::store_tests::{
 /// Longest wait for the end of a short lease in a test.
 const LEASE_WAIT: Duration = Duration::from_secs(30);
 
-/// A database for tests, and the workspace of one test in it.
+/// A test database, and the workspace in it that one test uses.
 struct TestDatabaseLocation {
     server: Arc<PostgresServerProcess>,
     database: String,
@@ -41,7 +41,7 @@ impl TestDatabaseLocation {
         self.server.url().replace("/postgres?", &format!("/{}?", self.database))
     }
 
-    /// Returns a different workspace in the same database.
+    /// Returns the location of another workspace in the database of `self`.
     fn other_workspace(&self) -> Self {
         let (server, database) = (self.server.clone(), self.database.clone());
         Self { server, database, workspace: "second".to_owned(), files: None }
@@ -289,7 +289,7 @@ async fn a_database_of_a_newer_toolgate_is_refused() {
     store.accept(job(1)).await.expect("it is accepted");
 }
 
-/// Returns free places for `room` jobs in the lane of the test jobs, whose tool is not idempotent.
+/// Returns a claim for up to `room` jobs of the test tool, which is not idempotent.
 fn places(room: usize) -> JobClaim {
     let lane =
         ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: false, has_room: true };
@@ -301,7 +301,7 @@ async fn claimed(store: &PostgresStore, claim: JobClaim) -> Vec<JobId> {
     claimed.iter().map(|job| job.id).collect()
 }
 
-/// Opens a server whose lease is so short that it may soon claim each job.
+/// Opens the job store as a server whose lease is so short that the server may soon claim any job.
 async fn open_steady(place: &TestDatabaseLocation) -> PostgresStore {
     let store = place.open_with(Duration::from_secs(4), Duration::from_secs(300)).await;
     let until = Instant::now() + LEASE_WAIT;

@@ -26,7 +26,7 @@ use crate::jobs::stored_form::{
 /// Maximum number of used confirmations that are recorded for a workspace.
 const CONFIRMATIONS_MAX: i64 = 1 << 16;
 
-/// A new job to be stored, in its stored form.
+/// New job in the format of its database row.
 pub(super) struct NewJobRow {
     id: Vec<u8>,
     tool: String,
@@ -103,7 +103,7 @@ pub(super) async fn accept(
     Ok(client.query_typed_opt(sql, &params).await?.is_some())
 }
 
-/// Returns true if the job `id` is a job of the server `owner`.
+/// Returns true if the server `owner` owns the job `id`.
 pub(super) async fn is_owner(
     client: &Client,
     owner: FleetServerId,
@@ -179,8 +179,8 @@ pub(super) async fn begin(
     Ok(Some(started))
 }
 
-/// Marks a running job of the server `owner` as queued again. If `attempt` is set and the job has
-/// begun again since that start, changes nothing: a late write must not end the later start.
+/// Marks a running job of the server `owner` as queued again. Changes nothing if `attempt` is set
+/// and the job has begun again since that start, because a late write must not end the later run.
 pub(super) async fn requeue(
     client: &Client,
     owner: FleetServerId,
@@ -204,7 +204,7 @@ pub(super) async fn requeue(
     Ok(())
 }
 
-/// Events of a job in the form in which they are sent to the database.
+/// Events of a job as columns for an SQL statement.
 struct JobEventColumns<'e> {
     times: Vec<i64>,
     texts: Vec<&'e str>,
@@ -231,7 +231,7 @@ impl<'e> JobEventColumns<'e> {
     }
 }
 
-/// Returns the number of a job's start in the form in which it is sent to the database.
+/// Converts the number of a job's start to an SQL integer.
 fn attempt_number(attempt: Option<u32>) -> Option<i32> {
     attempt.and_then(|attempt| i32::try_from(attempt).ok())
 }
@@ -346,9 +346,8 @@ pub(super) async fn set_questions(
     Ok(())
 }
 
-/// Adds answers to a job's questions to those that are stored with the job. Earlier answers stay.
-/// Returns the owner of the job if it is another server, to which the added answers became a
-/// request.
+/// Adds the answers `given` to the stored answers of a job. Earlier answers stay. If another server
+/// owns the job, also stores the answers as a request to that server, and returns its id.
 pub(super) async fn add_answers(
     client: &mut Client,
     server: &FleetServerRow,
@@ -384,8 +383,8 @@ pub(super) async fn add_answers(
     Ok(is_elsewhere.then_some(owner))
 }
 
-/// Adds the request to cancel a job that has not ended, unless the request exists already. Returns
-/// the owner of the job.
+/// Stores a request to cancel the job `id` if the job has not ended and no such request exists.
+/// Returns the owner of the job.
 pub(super) async fn request_cancel(
     client: &Client,
     workspace: &str,
@@ -402,8 +401,8 @@ pub(super) async fn request_cancel(
 }
 
 /// Returns the requests, such as cancellations, for jobs of the server `owner`, and removes the
-/// answers among them. Adds a request to stop each job in `running` and `waiting` that is not a job
-/// of that server any more. `running` contains the job ids and the numbers of the jobs' starts.
+/// answers among them. Adds a stop request for each job in `running` and `waiting` that the server
+/// does not own any more. `running` contains job ids and the numbers of the jobs' starts.
 pub(super) async fn take_requests(
     client: &Client,
     owner: FleetServerId,
@@ -433,9 +432,9 @@ pub(super) async fn take_requests(
     Ok(requests)
 }
 
-/// Marks jobs that the server `owner` has begun as running there, if the database has forgotten
-/// their start in a failover. So no other server begins them. `running` has the numbers of the
-/// starts, which only grow.
+/// Marks jobs that the server `owner` has begun as running at that server, if the database has
+/// forgotten their start in a failover. So no other server begins them. `running` contains job ids
+/// and the numbers of the jobs' starts, which only grow.
 pub(super) async fn report_running(
     client: &Client,
     owner: FleetServerId,

@@ -10,8 +10,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::jobs::store::JobStoreError;
 
-/// Application id in the header of the job store's file: `tgJ1`. A file of another program has
-/// another id.
+/// Application id in the header of the job store's file: `tgJ1`. Files of other programs have
+/// different ids.
 const APPLICATION_ID: i64 = 0x7467_4a31;
 /// SQL scripts that migrate the tables. Each one migrates the version equal to its index to the
 /// next version.

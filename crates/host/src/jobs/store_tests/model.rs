@@ -260,8 +260,8 @@ async fn compare(store: &dyn JobStore, model: &JobStoreModel) {
     }
 }
 
-/// Runs random operations on a new, empty store of the kind of `place`, and compares the store with
-/// the model after each of them.
+/// Runs random operations on a new, empty store of the same engine as `place`, and compares the
+/// store with the model after each operation.
 pub(in crate::jobs) fn check<P: TestStoreLocation>(place: &P) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");

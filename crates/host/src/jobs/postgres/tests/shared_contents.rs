@@ -28,7 +28,7 @@ fn file_of(content: &[u8]) -> File {
     file
 }
 
-/// Reads the file `name` that the start `attempt` of job 1 left, at the server of `store`.
+/// Reads the file `name` that attempt number `attempt` of job 1 produced, at the server of `store`.
 async fn read(store: &PostgresStore, attempt: u32, name: &str) -> Option<Vec<u8>> {
     let opened = store.files.open_job_file(id(1), attempt, name).await.expect("an answer")?;
     let mut content = Vec::new();
@@ -36,7 +36,8 @@ async fn read(store: &PostgresStore, attempt: u32, name: &str) -> Option<Vec<u8>
     Some(content)
 }
 
-/// Returns a server of a fleet whose large files are in the folder `files`, and a second one.
+/// Returns a database location and the job stores of two servers of a fleet, whose large files are
+/// in the folder `files`.
 async fn servers_with(
     files: Option<&Path>,
 ) -> (TestDatabaseLocation, PostgresStore, PostgresStore) {
