@@ -93,6 +93,9 @@ pub struct AuditLog(Option<Arc<AuditRecordQueue>>);
 impl AuditLog {
     /// Opens an audit log that writes to `destination`. With `strict`, each call waits until its
     /// record is on disk.
+    ///
+    /// # Errors
+    /// The log file, its head file or its key cannot be opened.
     pub fn open(destination: &AuditDestination, strict: bool) -> io::Result<Self> {
         let (sink, file) = match destination {
             AuditDestination::Off => (AuditRecordSink::Discard, None),

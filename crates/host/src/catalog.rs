@@ -146,7 +146,10 @@ impl CatalogToolEntry {
 }
 
 impl Catalog {
-    /// Creates a catalog of `tools`. Checks that their schemas compile and that their names differ.
+    /// Creates a catalog of `tools`.
+    ///
+    /// # Errors
+    /// A schema does not compile, or two names look alike in some dialect.
     pub fn new(tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
         Self::with_schemas(tools, Arc::default())?.check_schemas()
     }
@@ -313,7 +316,7 @@ impl Catalog {
         owned.map(|entry| entry.spec())
     }
 
-    /// Checks that no tool has a name that looks like `id`.
+    /// Checks that no tool has a name that looks like `id` in some dialect.
     fn check_name_free(&self, id: &ToolId) -> Result<(), CatalogError> {
         match self.by_folded_name.get(&*fold_name(id.as_str())) {
             None => Ok(()),

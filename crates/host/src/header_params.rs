@@ -25,7 +25,7 @@ pub(crate) struct HeaderParam {
 /// A mark is unusable:
 /// - its name is no valid header name, or is used twice
 /// - its argument is not a string, integer or boolean
-/// - its argument has no fixed place in the input
+/// - its argument has no fixed path in the input
 pub(crate) fn parse_header_params(schema: &Value) -> Result<Vec<HeaderParam>, String> {
     let mut found = Vec::new();
     collect_params(schema, &mut Vec::new(), &mut found)?;

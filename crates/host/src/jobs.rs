@@ -145,7 +145,7 @@ pub(crate) struct JobServiceState {
     /// Files and long results that the servers of a fleet share. Set once the job store is open.
     contents: OnceLock<Arc<FleetContentStore>>,
     live: Mutex<HashMap<JobId, Arc<UnfinishedJob>>>,
-    /// Signal that a job was added to `live`.
+    /// Signal that a job was added to the unfinished jobs of this server.
     registered: Notify,
     queue: Mutex<JobQueue>,
     running: TaskTracker,

@@ -213,7 +213,7 @@ impl CallLimits {
         let _ = self.shared_rates.set(shared.clone());
     }
 
-    /// Checks that each rate rule matches one of the `known` tools.
+    /// Returns an error for the first rate rule that matches none of the `known` tools.
     pub fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }

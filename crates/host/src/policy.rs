@@ -125,6 +125,9 @@ enum PolicyVerdict<'p> {
 impl ToolPolicy {
     /// Creates a policy that allows a tool if its id matches `allow`, does not match `deny`, and
     /// has at most the effects `effects_max`.
+    ///
+    /// # Errors
+    /// A pattern is invalid.
     pub fn new(
         allow: &[String],
         deny: &[String],
@@ -164,6 +167,9 @@ impl ToolPolicy {
     }
 
     /// Requires a confirmation for each call of a tool that matches `confirm`.
+    ///
+    /// # Errors
+    /// A pattern is invalid.
     pub fn with_confirm(self, confirm: &[String]) -> Result<Self, ToolRuleError> {
         Ok(Self {
             confirm: single_pattern_rules("tools.confirm", confirm, PolicyEffect::Confirm)?,
@@ -179,6 +185,9 @@ impl ToolPolicy {
 
     /// Adds the policy rules `rules` in their order, and sets the effect `default` for requests
     /// that none of them matches.
+    ///
+    /// # Errors
+    /// A rule is invalid.
     pub fn with_rules(
         mut self,
         rules: &[PolicyRule],
@@ -214,12 +223,18 @@ impl ToolPolicy {
     }
 
     /// Restricts callers with a token to the tools of their scopes, if there are any scopes.
+    ///
+    /// # Errors
+    /// A pattern is invalid.
     pub fn with_scopes(self, scopes: &[TokenScope]) -> Result<Self, ToolRuleError> {
         Ok(Self { scopes: TokenScopes::new(scopes)?, ..self })
     }
 
     /// Checks that each policy rule matches one of the `known` tools, because a misspelled rule
     /// would have no effect.
+    ///
+    /// # Errors
+    /// Returns the first rule that matches nothing.
     pub fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         let (tools_rules, others) = self.rules.split_at(self.tools_rule_count);
         tools_rules.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;

@@ -279,6 +279,9 @@ impl<'v> NamedSecretCollector<'v> {
 
     /// Collects values in `value` that a key, or an option such as `--token` before them, marks as
     /// secret.
+    ///
+    /// # Errors
+    /// The input contains too many secrets.
     fn collect(&mut self, value: &'v Value, depth: usize) -> Result<(), TooManySecrets> {
         if depth == 0 {
             return Ok(());
@@ -320,6 +323,9 @@ impl<'v> NamedSecretCollector<'v> {
     }
 
     /// Collects every text in `value`, which is marked as secret.
+    ///
+    /// # Errors
+    /// The input contains too many secrets.
     fn collect_all(&mut self, value: &'v Value, depth: usize) -> Result<(), TooManySecrets> {
         match value {
             Value::String(text) => self.add(text),

@@ -39,7 +39,11 @@ pub struct AuditKey {
 }
 
 impl AuditKey {
-    /// Reads the audit key in the file at `path`, and creates the key if the file is missing.
+    /// Reads the audit key in the file at `path`, and creates the file with a new key if it is
+    /// missing.
+    ///
+    /// # Errors
+    /// The file cannot be read or created, other users may access the file, or it contains no key.
     pub fn open_or_create(path: &Path) -> io::Result<Self> {
         match Self::read(path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
@@ -81,7 +85,8 @@ impl AuditKey {
     }
 }
 
-/// Creates an audit key file at `path` atomically, unless another process does so first.
+/// Creates an audit key file at `path` with a new key. The creation is atomic and leaves an
+/// existing file unchanged.
 fn create_key_file(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(folder)?;
@@ -160,7 +165,8 @@ pub(super) struct AuditChainLine<'l> {
 }
 
 impl<'l> AuditChainLine<'l> {
-    /// Parses a line of the audit log. Returns `None` if it is not in the canonical form.
+    /// Parses a line of the audit log. Returns `None` if the line is not exactly in the format that
+    /// toolgate writes.
     pub(super) fn parse(line: &'l [u8]) -> Option<Self> {
         let (body, mac) = hex_at_end(line.strip_suffix(b"\"}")?, MAC)?;
         let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();

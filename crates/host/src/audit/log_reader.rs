@@ -137,7 +137,7 @@ impl AuditLogFollower {
     /// function, without its line break.
     ///
     /// # Errors
-    /// The log cannot be read. The next call continues at the same place.
+    /// The log cannot be read. The next call continues at the same position.
     pub fn read_new(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let mut files = Vec::new();
         for path in newest_first(&self.path) {

@@ -132,7 +132,7 @@ impl AuditRecordQueue {
         suffix.and_then(|suffix| suffix.strip_suffix("\"}")) == Some(server)
     }
 
-    /// Returns the queue of a log that is off: its records reach only listeners.
+    /// Turns this queue into that of an audit log that is off: records reach only the listeners.
     pub(super) fn for_listeners_only(self) -> Self {
         Self { is_kept: false, ..self }
     }
@@ -298,7 +298,7 @@ impl AuditRecordQueue {
     /// Notifies listeners of the callers whose records were written.
     ///
     /// Records about reads of the log itself are left out. Otherwise each read would trigger
-    /// another one.
+    /// another notification.
     fn notify_listeners(&self, records: &[(AuditRecord, OwnedSemaphorePermit)]) {
         if self.written_callers.receiver_count() == 0 {
             return;

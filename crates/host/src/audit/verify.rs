@@ -244,8 +244,11 @@ impl AuditLogVerifier<'_> {
         }
     }
 
-    /// Checks the next line of the log. Returns the problem if the line does not follow the last
-    /// one.
+    /// Checks `text`, the next line of the log. `is_first` is true for the first line of a file,
+    /// and `ended` if a line break follows.
+    ///
+    /// # Errors
+    /// A description of the problem with the line.
     fn check_line(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
         let Some(line) = AuditChainLine::parse(text).filter(|_| ended) else {
             if self.torn.is_some() {

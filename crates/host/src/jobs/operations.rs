@@ -254,6 +254,9 @@ impl JobService {
 
     /// Returns the job `id` of `caller`. With `None`, the caller is the owner of this machine, who
     /// sees all jobs.
+    ///
+    /// # Errors
+    /// There is no such job, or the store cannot be read.
     pub async fn get(&self, caller: Option<&Caller>, id: &str) -> Result<JobSnapshot, CallError> {
         let found = match id.parse::<JobId>() {
             Ok(id) => self.0.store().await?.job(id).await?,
@@ -328,8 +331,11 @@ impl JobService {
         std::future::pending().await
     }
 
-    /// Lists the jobs of `caller`, newest first. With `None`, the caller is the owner of this
-    /// machine, who sees all jobs.
+    /// Lists up to `size` jobs of `caller` that follow the job `after`, newest first. With `None`,
+    /// the caller is the owner of this machine, who sees all jobs.
+    ///
+    /// # Errors
+    /// The store cannot be read.
     pub async fn list(
         &self,
         caller: Option<&Caller>,
@@ -414,6 +420,9 @@ impl JobService {
 
     /// Watches the events of the job `id` of `caller` after number `after`. With `None`, the caller
     /// is the owner of this machine, who sees all jobs.
+    ///
+    /// # Errors
+    /// There is no such job, or the store cannot be read.
     pub async fn watch(
         &self,
         caller: Option<&Caller>,

@@ -1,6 +1,6 @@
 //! Stores jobs in a PostgreSQL database, which servers on several machines share.
 //!
-//! A job belongs to the server that accepted it, until another server with a free place claims it.
+//! A job belongs to the server that accepted it, until another server that can run it claims it.
 //! Each server renews a lease; if it stops or does not renew it in time, another server takes over
 //! its jobs. Each write of a run names the owner of the job, so a server that was overtaken writes
 //! nothing any more.

@@ -51,7 +51,7 @@ pub(super) struct QueuedJob {
 }
 
 impl CallerJobQueue {
-    /// Returns the size of the inputs of all queued jobs in bytes.
+    /// Returns the total size of the inputs of the caller's queued jobs in bytes.
     fn input_bytes(&self) -> u64 {
         self.waiting.values().map(|job| job.input_bytes).sum()
     }

@@ -10,7 +10,7 @@ use toolgate_contract::{Caller, CallerKind};
 use super::store::JobStoreError;
 use super::stored_form::{parse_json, to_json};
 
-/// Caller of a job in the form in which it is stored.
+/// Kind, scopes and roles of a job's caller, serialized for the job store.
 #[derive(Serialize, Deserialize)]
 struct StoredCaller<'c> {
     kind: CallerKind,

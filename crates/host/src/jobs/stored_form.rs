@@ -1,4 +1,4 @@
-//! The form in which every engine stores events, ends and times of jobs.
+//! Serializes events, ends and times of jobs for all storage engines.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use toolgate_contract::{JobEventKind, JobState, ToolId, exact_json};
 
 use super::store::{JobEnd, JobStoreError, TimedJobEvent};
 
-/// Events of a job in the form in which they are stored.
+/// Events of a job, serialized for the job store.
 pub(super) struct JobEventRows {
     /// Time and JSON of each event.
     pub(super) rows: Vec<(i64, String)>,
@@ -40,7 +40,7 @@ impl JobEventRows {
     }
 }
 
-/// End of a job in the form in which it is stored.
+/// End of a job, serialized for the job store.
 pub(super) struct StoredJobEnd {
     pub(super) at: i64,
     pub(super) state: JobState,

@@ -27,7 +27,7 @@ pub(super) struct ResourceReadRequest<'a> {
     pub(super) uri: &'a str,
 }
 
-/// Input of a resource read, in the form that its audit record shows.
+/// Input of a resource read as its audit record shows it.
 #[derive(Serialize)]
 struct ResourceAuditInput<'a> {
     uri: &'a str,
@@ -98,7 +98,7 @@ pub(super) struct PromptRenderRequest<'a> {
     pub(super) arguments: PromptArguments,
 }
 
-/// Input of a prompt request, in the form that its audit record shows.
+/// Input of a prompt request as its audit record shows it.
 #[derive(Serialize)]
 struct PromptAuditInput<'a> {
     name: &'a str,

@@ -71,7 +71,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         })
     }
 
-    /// Checks that each rate rule matches one of the `known` tools.
+    /// Returns an error for the first rate rule that matches none of the `known` tools.
     pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }

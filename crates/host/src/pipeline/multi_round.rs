@@ -86,8 +86,8 @@ impl RequestStateSealer {
         *key = RequestStateKey { bytes, is_shared: true };
     }
 
-    /// Returns true if other processes may have the key. Request states that they sealed are then
-    /// valid here, even if those processes have ended.
+    /// Returns true if other processes may have the key. This process then accepts the request
+    /// states that they sealed, even if those processes have ended.
     pub(crate) fn is_shared(&self) -> bool {
         self.sealing_key().is_shared
     }

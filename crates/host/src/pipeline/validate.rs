@@ -135,6 +135,9 @@ pub(crate) fn check_header_params(
 }
 
 /// Checks that a prompt receives all required arguments and no unknown ones.
+///
+/// # Errors
+/// An argument is missing or unknown.
 pub(crate) fn check_prompt_arguments(
     prompt: &PromptSpec,
     arguments: &PromptArguments,
@@ -155,6 +158,9 @@ pub(crate) fn check_prompt_arguments(
 
 /// Checks that `output` matches the tool's schema, as far as `checks` requires. If the check cannot
 /// be finished, `output` loses its value.
+///
+/// # Errors
+/// The output violates the schema, and `checks` refuses such output.
 pub(crate) async fn check_output(
     checks: &OutputSchemaCheckRules,
     entry: &CatalogToolEntry,

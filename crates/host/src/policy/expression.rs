@@ -200,6 +200,9 @@ impl PolicyCondition {
 impl PolicyCondition {
     /// Checks that a request other than a tool call has all input members that the expression uses.
     /// Otherwise a missing member would look like an omitted argument.
+    ///
+    /// # Errors
+    /// A member is missing.
     fn check_members(&self, request: &PolicyRequest<'_>) -> Result<(), String> {
         let missing = |name: &&String| request.input.get(name.as_str()).is_none();
         match (request.kind, self.uses.members.iter().find(missing)) {

@@ -78,6 +78,9 @@ impl ToolPattern {
     }
 
     /// Checks that the pattern matches a `known` tool, or may match a tool that is added later.
+    ///
+    /// # Errors
+    /// The pattern matches no such tool.
     pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         let KnownToolSet { tools, later_toolsets: later } = known;
         if tools.iter().any(|id| self.matches(id))

@@ -89,7 +89,7 @@ impl PolicyRuleMismatch {
     }
 }
 
-/// A compiled policy rule.
+/// A policy rule whose patterns and expression are compiled.
 pub(super) struct CompiledPolicyRule {
     pub(super) name: PolicyRuleName,
     pub(super) effect: PolicyEffect,
@@ -156,6 +156,9 @@ impl CompiledPolicyRule {
     }
 
     /// Checks that each tool pattern of the rule matches one of the `known` tools.
+    ///
+    /// # Errors
+    /// Returns the first pattern that matches nothing.
     pub(super) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         match &self.tools {
             RuleToolSelection::Matching { tools: patterns, .. }
@@ -213,6 +216,9 @@ impl CompiledPolicyRule {
     ///
     /// A restriction of a tool also applies to tools that are `ruled_as` this tool. A permission
     /// applies to no other tool.
+    ///
+    /// # Errors
+    /// The condition of the rule that the tool does not meet.
     pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), PolicyRuleMismatch> {
         match &self.tools {
             RuleToolSelection::AboveEffects(most) if spec.effects > *most => Ok(()),

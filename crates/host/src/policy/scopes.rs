@@ -48,6 +48,9 @@ impl TokenScopes {
     }
 
     /// Checks that each tool pattern of the scopes matches one of the `known` tools.
+    ///
+    /// # Errors
+    /// Returns the first pattern that matches nothing.
     pub(crate) fn check(&self, known: &KnownToolSet) -> Result<(), ToolRuleError> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }

@@ -12,8 +12,8 @@ use super::ToolSchemaDirection;
 const VALIDATIONS_MAX: usize = 8;
 /// Maximum time for the validation of one value.
 const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest number of parts of a value that is validated on the thread that serves the call, if the
-/// schema is this server's own.
+/// Maximum number of nested values in a value that is validated on the thread that serves the call,
+/// if the schema is this server's own.
 const SMALL_VALUES_MAX: usize = 5_000;
 
 /// Creates the pool of threads for validations that take long.
@@ -21,8 +21,8 @@ pub(super) fn new_pool() -> BlockingWorkPool {
     BlockingWorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX)
 }
 
-/// Returns true if `value` has so few parts that validation by a schema of this server takes little
-/// time.
+/// Returns true if `value` has so few nested values that validation by a schema of this server
+/// takes little time.
 pub(super) fn is_small(value: &Value) -> bool {
     fn fits(value: &Value, left: &mut usize) -> bool {
         let Some(rest) = left.checked_sub(1) else { return false };

@@ -14,17 +14,17 @@ use crate::jobs::store::{ClaimableJobGroup, DeadServerJob, JobClaim};
 /// Maximum number of waiting jobs from which a server chooses the jobs that it claims.
 const CANDIDATES_MAX: i64 = 64;
 /// SQL that is true for a job that no server has claimed in the last 2 s. Otherwise, servers with
-/// free places would take the first jobs from each other before these begin. A time in the future
+/// free slots would take the first jobs from each other before these begin. A time in the future
 /// counts as long ago, because the clock was set back.
 const IS_FREE: &str = "coalesce(claimed NOT BETWEEN now() - interval '2 s' \
                        AND now() + interval '2 s', true)";
 
-/// Claims queued jobs of other servers, in order to run them here. Servers that claim at the same
+/// Claims queued jobs of other servers, in order to run them at this server. Servers that claim at the same
 /// moment get different jobs. A claimed job that does not begin may be claimed again after 2 s.
 ///
 /// A server claims any job only after it has renewed its lease without a break for the length of a
 /// lease, at one start of the database. Until then, it claims only jobs that may run twice: after a
-/// failover, the database may have forgotten that other jobs run here.
+/// failover, the database may have forgotten that a job runs already.
 pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,

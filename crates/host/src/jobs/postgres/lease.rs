@@ -127,6 +127,9 @@ impl ServerLease {
 
     /// Checks that this server has trusted its lease without a break since [`lapses`](Self::lapses)
     /// returned `lapses`. In a break, other servers may have taken over this server's jobs.
+    ///
+    /// # Errors
+    /// There was such a break.
     pub(super) fn check_lease_unbroken(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
         if self.lapses() == lapses {
             return Ok(());

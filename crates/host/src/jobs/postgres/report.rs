@@ -30,9 +30,9 @@ pub enum FleetDurability {
     Volatile,
     /// Durability of a database that waits for its disk and has no standby server.
     Disk,
-    /// The database does not wait until its standby server has a job.
+    /// Durability of a database that does not wait until its standby server has a job.
     LaggingStandby,
-    /// The database waits until a standby server has stored a job.
+    /// Durability of a database that waits until a standby server has stored a job.
     SynchronousStandby,
 }
 

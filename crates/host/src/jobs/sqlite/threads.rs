@@ -1,5 +1,5 @@
-//! Runs the threads that use the database file: one writer and a few readers, each kind with a
-//! queue.
+//! Runs the threads that use the database file: one writer and a few readers. Writes and reads have
+//! separate queues.
 
 use std::convert::Infallible;
 use std::future::Future;
