@@ -364,8 +364,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the tool whose name in any spelling is `name`, if the filter `shown` accepts it. Any
-    /// other tool counts as unknown.
+    /// Returns the tool whose name in any spelling is `name`, if the filter `shown` accepts it.
+    /// Otherwise, returns the error for an unknown tool.
     pub(crate) fn find(
         &self,
         name: &str,

@@ -24,7 +24,7 @@ pub const TARGETS: &[(&str, HostFuzzTarget)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Checks that `verify` detects any change of a log.
+/// Fuzzes the verification of audit logs: every change of a log must be detected.
 fn audit_log(bytes: &[u8]) {
     audit::fuzz_log(bytes);
 }

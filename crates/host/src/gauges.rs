@@ -1,6 +1,6 @@
 //! Reports the current load of a host and its limits.
 
-/// Current load of a host (a server's gate, jobs and audit log).
+/// Current load of a host: its calls, jobs and audit log.
 #[derive(Debug, Clone)]
 pub struct HostLoadGauges {
     /// Numbers of running and waiting calls, by pool.

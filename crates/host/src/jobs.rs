@@ -1,6 +1,6 @@
 //! Runs jobs: calls whose outcome is collected later. A job is stored before it is acknowledged.
 //!
-//! A job waits in the store, and passes the same gate as any call. It survives the end of the
+//! A job waits in the store, and passes the same checks as any call. It survives the end of the
 //! server at any instant. The next server runs queued jobs. It runs interrupted jobs again if their
 //! tool is idempotent. Other interrupted jobs end as interrupted.
 

@@ -1,4 +1,4 @@
-//! Answers requests with one catalog of tools. Every call passes the gate in `pipeline.rs`.
+//! Answers requests with one catalog of tools. Every call passes the checks in `pipeline.rs`.
 //!
 //! The host depends on no socket and no protocol. A dialect encodes its answers.
 
@@ -91,7 +91,7 @@ pub use tool_search::{
 /// Maximum number of change notifications that may wait for one slow listener.
 const CHANGES_MAX: usize = 1024;
 
-/// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
+/// Answers requests: lists the catalog, runs calls through the gate, and manages jobs.
 pub struct Host {
     live: Arc<ReloadableGate>,
     jobs: Option<JobService>,
@@ -177,7 +177,7 @@ pub fn job_tools(handle: &JobsToolHandle) -> Vec<Arc<dyn AnyTool>> {
     jobs::tools(handle)
 }
 
-/// Returns the tools that find and call other tools, through the gate of `handle`.
+/// Returns the tools that find and call other tools, which they reach through `handle`.
 pub fn tool_search_tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     tool_search::tools(handle)
 }

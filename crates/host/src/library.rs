@@ -59,7 +59,7 @@ pub trait DynamicContentSources: Send + Sync + 'static {
 }
 
 impl ContentLibrary {
-    /// Returns true if one of the server's fixed resource sources may have `uri`.
+    /// Returns true if one of the server's fixed resource sources may own the resource `uri`.
     pub fn may_own(&self, uri: &str) -> bool {
         let is_own = |claim: UriClaimStrength| claim != UriClaimStrength::Absent;
         self.resources.iter().any(|source| source.claim(uri).is_some_and(is_own))

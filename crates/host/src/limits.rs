@@ -51,7 +51,7 @@ pub struct CallLimits {
     shares_rates: bool,
     /// Reaction to calls that cannot be counted for all servers of a fleet.
     uncounted: RateOutagePolicy,
-    /// Rates that the servers of a fleet share, if the host is part of one.
+    /// Rates that the servers of a fleet share, if the host is part of a fleet.
     shared_rates: OnceLock<Arc<SharedRates>>,
     caller_calls: Option<CallerPools>,
     caller_programs: Option<CallerPools>,

@@ -115,7 +115,7 @@ async fn pass_gate<R: GatedRequest>(
 }
 // endregion
 
-/// Takes `request`, which leaves no audit record (such as the list of a folder), through the gate.
+/// Checks and runs `request`, which leaves no audit record (such as the list of a folder).
 pub(crate) async fn look<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
@@ -125,8 +125,8 @@ pub(crate) async fn look<R: GatedRequest>(
     catch_panic(pin!(pass_gate(gate, call, request, &trace))).await
 }
 
-/// Checks that a job would pass the gate now, and asks the questions that must be answered before
-/// it starts.
+/// Checks that the call of a job is allowed now, and asks the questions that must be answered
+/// before the job starts.
 ///
 /// Only a refused job leaves an audit record now. An accepted job leaves its record when it runs.
 pub(crate) async fn accept_job(

@@ -498,7 +498,8 @@ impl ToolPolicy {
         }
     }
 
-    /// Applies `tools.confirm` to an allowed call.
+    /// Turns the decision `ruling` into a required confirmation if the call is allowed and
+    /// `tools.confirm` matches its tool.
     fn apply_confirm<'p>(
         &'p self,
         request: &PolicyRequest<'_>,

@@ -18,8 +18,8 @@ use crate::library::CallerContentRequest;
 use crate::pipeline::multi_round::{RequestStateSealer, STATE_LIFETIME, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
-/// Time for which the use of a confirmation is recorded. A confirmation is valid for a shorter
-/// time, because the clocks of the servers that share the records may differ.
+/// Time for which the use of a confirmation is recorded: twice as long as a confirmation is valid,
+/// because the clocks of the servers that share the records may differ.
 const CONFIRMATION_MEMORY: Duration = STATE_LIFETIME.saturating_mul(2);
 
 /// A request with its caller and its connection to the client.

@@ -533,8 +533,8 @@ impl ToolIoValidators {
         first_problems(&self.input, input)
     }
 
-    /// Returns a copy of a tool's `input` with `null`, quoted values and property names corrected by
-    /// the `spec`, if that copy is valid.
+    /// Returns a copy of a tool's `input` with `null`, quoted values and property names corrected
+    /// by the `spec`, if that copy is valid.
     pub(crate) fn repaired_arguments(&self, spec: &ToolSpec, input: &Value) -> Option<Value> {
         let mut value = input.clone();
         for _ in 0..REPAIR_ROUNDS_MAX {

@@ -113,8 +113,7 @@ pub struct ExplainedToolMatch {
     pub words: Vec<ToolWordScore>,
 }
 
-/// Tool search of one gate: its settings, the tool lists that clients have received, and remembered
-/// queries.
+/// Tool search: its settings, the tool lists that clients have received, and remembered queries.
 #[derive(Default)]
 pub(crate) struct ToolSearch {
     settings: ToolSearchSettings,
@@ -162,8 +161,9 @@ impl ToolSearch {
     }
 }
 
-/// Reference from the tools of tool search to the gate that has all tools. The reference is set
-/// later, because tools are created before the host.
+/// Reference from the tools of tool search to the gate (catalog, policy and limits) through which
+/// they find and call all tools. The reference is set later, because tools are created before the
+/// host.
 #[derive(Clone, Default)]
 pub struct ToolSearchHandle(Arc<OnceLock<Weak<ReloadableGate>>>);
 
@@ -181,7 +181,7 @@ impl ToolSearchHandle {
     }
 }
 
-/// Creates the tools that find and call other tools, through the gate of `handle`.
+/// Creates the tools that find and call other tools, which they reach through `handle`.
 pub(crate) fn tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     tools::all(handle)
 }

@@ -146,7 +146,8 @@ fn named_subject(input: &Value) -> Option<String> {
     first_subject(input, &SUBJECT_NAMES).or_else(first_edit)
 }
 
-/// Returns the subject that the first of the arguments `names` in `input` shows, if one does.
+/// Returns the value of the first argument in `input` that has one of the `names`, as the subject
+/// of a call.
 fn first_subject(input: &Value, names: &[impl AsRef<str>]) -> Option<String> {
     // A call has few arguments, so looking for each in the list is faster than the reverse.
     let ranked = input.as_object()?.iter().filter_map(|(argument, value)| {

@@ -233,8 +233,8 @@ impl AuditRecordQueue {
         self.to_write.notify_one();
     }
 
-    /// Takes the queued audit records after a short gathering time, or `None` if the queue is
-    /// closed.
+    /// Removes and returns the queued audit records after a short gathering time. Returns `None` if
+    /// the queue is closed.
     fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
         let mut pending = self.lock_pending();
         while pending.records.is_empty() {

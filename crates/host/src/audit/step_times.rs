@@ -1,4 +1,4 @@
-//! Time that a call spent in each step of the gate.
+//! Time that a call spent in each of its steps, such as validation and policy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

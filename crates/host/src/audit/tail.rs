@@ -40,7 +40,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Time for which a change of the audit resource waits to be combined with others.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
-/// Returns the id of the guard tool of the audit resource.
+/// Returns the id of the guard tool of the audit resource. Policy rules for this id apply to reads
+/// of the resource.
 pub fn audit_guard() -> ToolId {
     ToolId::new(GUARD_ID).expect("an id")
 }

@@ -1,4 +1,5 @@
-//! The current catalog. It can be replaced, and it waits until all owners have listed their tools.
+//! Holds the current catalog, which can be replaced, and waits until all owners have listed their
+//! tools.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 

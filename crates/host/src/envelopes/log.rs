@@ -83,7 +83,7 @@ struct EnvelopeLogLine {
 /// State of the thread that writes the envelope log.
 struct EnvelopeLogWriter {
     folder: PathBuf,
-    /// Folder of the log as the settings give it, which each line contains.
+    /// Folder of the log as written in the settings. Each log line contains this path.
     configured_path: String,
     deterministic: bool,
     run_id: String,

@@ -23,9 +23,10 @@ const EVENT_BYTES_MAX: usize = 64 << 10;
 const BATCH_BYTES: usize = 1 << 20;
 /// Maximum number of log lines that are kept for a job.
 const LOGS_MAX: usize = 10_000;
-/// Number of a job's progress reports that are all kept. Later reports are kept only at intervals.
+/// Number of a job's first progress reports that are all stored. Later reports are stored only at
+/// intervals.
 const PROGRESS_MAX: u32 = 1_000;
-/// Interval between kept progress reports of a job after the first [`PROGRESS_MAX`].
+/// Interval between stored progress reports of a job after the first [`PROGRESS_MAX`] reports.
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// Maximum number of characters of a log or progress message that are kept.
 const MESSAGE_CHARS_MAX: usize = 1_000;

@@ -149,7 +149,7 @@ impl JobQueue {
         self.caller_queues.iter().map(|(caller, queue)| (caller.clone(), places(queue))).collect()
     }
 
-    /// Returns the largest number of running jobs of one caller.
+    /// Returns the limit on the number of running jobs of one caller.
     pub(super) fn running_per_caller(&self) -> usize {
         self.running_per_caller
     }

@@ -179,7 +179,7 @@ impl JobServiceState {
         tokio::time::timeout(MEMORY_WAIT_MAX, memory.reserve_when_free(owner, bytes)).await.ok()
     }
 
-    /// Runs the job's call through the gate and stores the events of the job.
+    /// Runs the job's call with all checks of a call, and stores the events of the job.
     async fn run_call(
         &self,
         store: &Arc<dyn JobStore>,

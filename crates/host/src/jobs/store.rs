@@ -30,11 +30,12 @@ use crate::limits::{RateBucket, RateBucketGrant};
 ///
 /// The module `store_tests` has one test for each of these promises. Every store runs them.
 pub trait JobStore: Send + Sync + 'static {
-    /// Stores a new job as queued and owned by this server, with its first event. Durable.
+    /// Stores a new job as queued and owned by this server, with its first event. The effect is
+    /// durable.
     fn accept(&self, job: NewJob) -> JobStoreFuture<'_, ()>;
 
     /// Marks a queued job of this server as running, adds the start event, and returns the job's
-    /// input. Returns `None` if the job is not queued. Durable.
+    /// input. Returns `None` if the job is not queued. The effect is durable.
     fn begin(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, Option<StartedJob>>;
 
     /// Begins a job like [`begin`](Self::begin) if a second run of it may do harm.
@@ -45,7 +46,7 @@ pub trait JobStore: Send + Sync + 'static {
         self.begin(id, at)
     }
 
-    /// Marks a running job of this server as queued again. Durable.
+    /// Marks a running job of this server as queued again. The effect is durable.
     fn requeue(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, ()>;
 
     /// Appends events to a job of this server that has not ended, and returns the number of the
@@ -57,11 +58,13 @@ pub trait JobStore: Send + Sync + 'static {
     fn set_questions(&self, id: JobId, open: ClientQuestions) -> JobStoreFuture<'_, ()>;
 
     /// Stores answers to a job's questions for its next start, and passes them to its owner if that
-    /// is another server. Earlier answers stay. Does nothing if the job has ended. Durable.
+    /// is another server. Earlier answers stay. Does nothing if the job has ended. The effect is
+    /// durable.
     fn add_answers(&self, id: JobId, given: ClientAnswers) -> JobStoreFuture<'_, ()>;
 
     /// Asks the owner of a job to cancel it. The request stays until the job ends, so that a server
-    /// that takes the job over honours it. Does nothing if the job has ended. Durable.
+    /// that takes the job over honours it. Does nothing if the job has ended. The effect is
+    /// durable.
     fn request_cancel(&self, id: JobId) -> JobStoreFuture<'_, ()>;
 
     /// Waits for a bounded time until other servers may have made requests about jobs of this
@@ -88,7 +91,7 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Ends a job: appends the remaining events and the final event. Returns the number of the
     /// first of these events, or `None` if the job has ended, is missing or belongs to another
-    /// server. Durable.
+    /// server. The effect is durable.
     fn finish(&self, id: JobId, end: JobEnd) -> JobStoreFuture<'_, Option<u64>>;
 
     /// Returns the job `id` in its current state.
@@ -107,7 +110,7 @@ pub trait JobStore: Send + Sync + 'static {
     ) -> JobStoreFuture<'_, JobPage>;
 
     /// Makes this server the owner of unfinished jobs of dead servers, as far as `filter` allows.
-    /// Other jobs are left to another server. Durable.
+    /// Other jobs are left to another server. The effect is durable.
     ///
     /// A store whose writes may fail with an unknown outcome also passes the jobs of this server to
     /// `filter`, which must refuse those that this server knows.
@@ -115,7 +118,7 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Makes this server the owner of queued jobs of other servers, as far as `claim` allows, and
     /// returns them. A job with a higher priority comes first; jobs of one priority come in turn
-    /// among their callers. Durable.
+    /// among their callers. The effect is durable.
     ///
     /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
     fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>>;
@@ -136,7 +139,8 @@ pub trait JobStore: Send + Sync + 'static {
     /// Records at `now` that a confirmation was used, and keeps the record for `keep`. `code`
     /// identifies the confirmation.
     ///
-    /// Returns false if it was used before, or if 65,536 others are recorded. Durable.
+    /// Returns false if it was used before, or if 65,536 others are recorded. The effect is
+    /// durable.
     fn use_confirmation(
         &self,
         code: [u8; 32],
@@ -145,7 +149,8 @@ pub trait JobStore: Send + Sync + 'static {
     ) -> JobStoreFuture<'_, bool>;
 
     /// Takes calls from a rate limit's bucket that the servers of a fleet share: at once as many as
-    /// the rate allows in 50 ms, divided by the number of servers, and at least one. Not durable.
+    /// the rate allows in 50 ms, divided by the number of servers, and at least one. The effect is
+    /// not durable.
     ///
     /// A store whose servers run on one machine always grants a call, because each of them counts
     /// by itself.

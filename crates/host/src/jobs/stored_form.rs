@@ -102,7 +102,7 @@ pub(super) fn parse_json<T: DeserializeOwned>(json: &str) -> Result<T, JobStoreE
     serde_json::from_str(json).map_err(|err| invalid_data(&err))
 }
 
-/// Parses the stored arguments of a job. Numbers keep their text.
+/// Parses the stored arguments of a job. Numbers keep their original spelling.
 pub(super) fn parse_input(json: &str) -> Result<Value, JobStoreError> {
     exact_json::parse(json).map_err(|err| invalid_data(&err))
 }

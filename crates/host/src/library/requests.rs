@@ -1,4 +1,4 @@
-//! Requests that pass the gate for resources and prompts.
+//! Requests for resources and prompts, which pass the same checks as calls.
 
 use std::sync::Arc;
 

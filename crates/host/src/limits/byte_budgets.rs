@@ -32,7 +32,7 @@ pub(super) struct ByteBudgets {
     /// Participle that completes the error message, for example `written`.
     verb: &'static str,
     started: Instant,
-    /// Buckets that servers of a fleet share, if the host is part of one.
+    /// Buckets that servers of a fleet share, if the host is part of a fleet.
     shared: OnceLock<Arc<SharedRates>>,
 }
 

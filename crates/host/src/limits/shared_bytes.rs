@@ -31,7 +31,7 @@ pub(super) struct SharedByteAccount {
 #[derive(Default)]
 struct UnchargedByteCount {
     bytes: u64,
-    /// True if a task is taking these bytes from the shared bucket now.
+    /// True if a task is taking the uncharged bytes from the shared bucket now.
     is_paying: bool,
     /// Time until which the caller waits, because the bucket did not have enough bytes.
     refused_until: Option<Instant>,
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// One unit a millisecond, and a slice of 25 units for two servers.
+    /// Rate of one unit per millisecond, for which each of two servers takes slices of 25 units.
     const RATE: CallerByteRate =
         CallerByteRate { at_once: 100 * UNIT_BYTES, per_second: 1000 * UNIT_BYTES };
 

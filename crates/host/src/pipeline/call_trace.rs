@@ -1,4 +1,4 @@
-//! Collects facts about a call on its way through the gate, for its audit record and its observer.
+//! Collects facts about a call while it is checked and run, for its audit record and its observer.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -15,8 +15,7 @@ use crate::pipeline::step_clock::{CallGateStep, CallStepClock};
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, PolicyRuleName};
 use crate::secrets::SecretSet;
 
-/// Trace of one call that passes the gate: its policy decision, the sandbox of its programs, and
-/// its step times.
+/// Trace of one call: its policy decision, the sandbox of its programs, and its step times.
 #[derive(Default)]
 pub(crate) struct CallTrace {
     /// Policy decision and the rule that made it.

@@ -1,4 +1,5 @@
-//! Defines what differs between the requests that pass the gate.
+//! Defines what differs between the types of requests (such as tool calls, resource reads and job
+//! starts) that pass the common checks.
 
 use std::future::ready;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::pipeline::call_trace::CallTrace;
 use crate::policy::{CallPermit, PolicyDenial, PolicyRequestKind, ToolPolicy};
 use crate::secrets::{CallSecrets, Redactable};
 
-/// A request that passes the gate: its target, its rules and its work. The order of the steps is
-/// in [`pass_gate`](super::pass_gate).
+/// A request that passes the common checks: its target, its rules and its work. The order of the
+/// steps is in [`pass_gate`](super::pass_gate).
 pub(crate) trait GatedRequest: Send {
     /// The tool, resource source or prompt that the request concerns.
     type Target: Send + Sync;
@@ -77,7 +78,7 @@ pub(crate) trait GatedRequest: Send {
     }
 }
 
-/// A request through the gate that always leaves an audit record.
+/// A request that passes the common checks and always leaves an audit record.
 pub(crate) trait RecordedRequest:
     GatedRequest<Output: Redactable + AuditSizeEstimate>
 {
@@ -91,7 +92,7 @@ pub(crate) trait RecordedRequest:
         None
     }
 
-    /// Looks up the target of the request once, for its record, its observer and the gate. Not
+    /// Looks up the target of the request once, for its record, its observer and its checks. Not
     /// needed if the request was created with its target.
     fn look_up(&mut self, _gate: &Gate, _call: &ToolCall) {}
 
@@ -111,7 +112,7 @@ pub(crate) trait RecordedRequest:
     }
 }
 
-/// Rules, limits and deadline of one request through the gate.
+/// Rules, limits and deadline of one request.
 pub(crate) struct GatedRequestRules<'t> {
     /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
@@ -141,7 +142,7 @@ impl GatedRequestRules<'_> {
     }
 }
 
-/// Limits that apply to a request at the gate.
+/// Limits that apply to one request.
 pub(crate) enum GatedRequestLimits<'t> {
     /// Call of the tool, which counts against the tool's limits and takes a slot.
     Call(&'t ToolSpec),

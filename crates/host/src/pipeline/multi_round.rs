@@ -34,7 +34,7 @@ pub(crate) struct RequestStateSealer {
     used_codes: Mutex<HashMap<[u8; CODE_BYTES], i64>>,
 }
 
-/// Key that encrypts request states.
+/// Key of the hash that seals request states.
 #[derive(Clone, Copy)]
 struct RequestStateKey {
     bytes: [u8; 32],

@@ -1,4 +1,4 @@
-//! Actions of a person at the console, which pass the gate like calls.
+//! Actions of a person at the console, which pass the same checks as calls.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl RecordedRequest for OperatorAction<'_> {
 
 impl Host {
     /// Runs `work`, the action `id` with `input` that `caller` takes at the console. The action
-    /// passes the gate and leaves an audit record, like a call.
+    /// passes the same checks as a call, and leaves an audit record.
     ///
     /// # Errors
     /// The policy or a limit refuses the action, or `work` fails.

@@ -1,16 +1,16 @@
-//! Measures the time that a call spends in each step of the gate.
+//! Measures the time that a call spends in each of its steps, such as validation and policy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::audit::CallStepTimes;
 
-/// Number of steps through which a call passes the gate.
+/// Number of steps of a call, from validation to the check of its output.
 const STEPS: usize = 7;
 /// Marker for the end time of a step that has not ended.
 const NOT_ENDED: u64 = u64::MAX;
 
-/// Step of the gate. The variants are in the order in which a call passes the steps.
+/// Step of a call. The variants are in the order in which a call passes the steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallGateStep {
     Validate,

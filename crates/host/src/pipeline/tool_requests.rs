@@ -1,4 +1,4 @@
-//! Requests through the gate that call a tool: the run of a tool, and the start of a job.
+//! Requests that call a tool: the run of a tool, and the start of a job.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::PolicyRequestKind;
 use crate::secrets::CallSecrets;
 
-/// The tool that a call names, as its record, its observer and the gate see it.
+/// The tool that a call names, as the call's audit record, observer and checks see it.
 #[derive(Default)]
 pub(crate) struct CalledTool {
     /// The tool with the call's name, even if it is hidden from the caller.

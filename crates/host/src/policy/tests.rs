@@ -380,7 +380,7 @@ fn no_input_makes_a_rule_slow() {
     }
 }
 
-/// Generates JSON like that in calls.
+/// Generates JSON values like those in the inputs of calls.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,4 +1,4 @@
-//! Tests of resources, prompts and skills: lists, reads through the gate, and completion.
+//! Tests of resources, prompts and skills: lists, reads and completion.
 
 use std::collections::BTreeMap;
 

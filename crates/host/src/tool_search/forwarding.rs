@@ -1,4 +1,4 @@
-//! Turns a call of `tools.call` or `tools.read` into a call of the named tool, before the gate.
+//! Turns a call of `tools.call` or `tools.read` into a call of the named tool, before all checks.
 //!
 //! After that, policy, confirmation, limits, validation, deadline and audit see only the call of
 //! the named tool.

@@ -185,8 +185,8 @@ impl OutgoingFleetNotifications {
         self.added.notify_one();
     }
 
-    /// Waits for notifications, and until the pause after `last_sent` has passed. Returns those
-    /// that were added meanwhile, which are none if the previous call returned them already.
+    /// Waits for notifications, and until the pause after `last_sent` has passed. Returns the
+    /// notifications that were added meanwhile, or none if the previous call already returned them.
     async fn next_batch(&self, last_sent: Option<Instant>) -> Vec<String> {
         self.added.notified().await;
         let pause_end = last_sent.map(|sent| sent + GATHER_TIME);

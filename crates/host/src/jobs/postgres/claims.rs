@@ -19,8 +19,9 @@ const CANDIDATES_MAX: i64 = 64;
 const IS_FREE: &str = "coalesce(claimed NOT BETWEEN now() - interval '2 s' \
                        AND now() + interval '2 s', true)";
 
-/// Claims queued jobs of other servers, in order to run them at this server. Servers that claim at the same
-/// moment get different jobs. A claimed job that does not begin may be claimed again after 2 s.
+/// Claims queued jobs of other servers, in order to run them at this server. Servers that claim at
+/// the same moment get different jobs. A claimed job that does not begin may be claimed again after
+/// 2 s.
 ///
 /// A server claims any job only after it has renewed its lease without a break for the length of a
 /// lease, at one start of the database. Until then, it claims only jobs that may run twice: after a

@@ -1,4 +1,4 @@
-//! Keeps credentials that the servers of a fleet share, such as the sign-in to an upstream, whose
+//! Stores credentials that the servers of a fleet share, such as the sign-in to an upstream, whose
 //! refresh token works only once.
 
 use std::time::Duration;

@@ -50,7 +50,8 @@ pub struct FleetServer {
 }
 
 impl FleetReport {
-    /// Connects to the database, creates or migrates the tables, and reads its configuration.
+    /// Connects to the database, creates or migrates the tables, and reads the configuration of the
+    /// database.
     ///
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.

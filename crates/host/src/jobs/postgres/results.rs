@@ -121,7 +121,7 @@ impl FleetContentStore {
         }))
     }
 
-    /// Returns the entries of the long results of `caller`.
+    /// Returns the list entries of the long results of `caller`.
     pub(in crate::jobs) async fn list_results(
         &self,
         caller: &Caller,

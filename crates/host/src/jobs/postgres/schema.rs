@@ -8,7 +8,7 @@ use toolgate_postgres::PostgresError;
 /// next version.
 const MIGRATIONS: [&str; 3] =
     [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
-/// Oldest version of the tables that another toolgate must know, so that it can use the tables that
+/// Minimum version of the tables that another toolgate must know in order to use the tables that
 /// this toolgate creates.
 const MIN_VERSION: i32 = 2;
 /// Keys of the advisory lock under which only one server at a time migrates the tables: `tgJ1`.

@@ -83,8 +83,8 @@ async fn remove_unacknowledged(
     Ok(())
 }
 
-/// Locks the dead servers of the workspace and returns them. The lock lets a server that is about
-/// to begin a job stay alive, and prevents a dead one from beginning a job.
+/// Locks and returns the dead servers of the workspace, except servers that are beginning a job
+/// now. A locked server cannot begin a job.
 async fn dead_servers(
     work: &impl GenericClient,
     lease: &ServerLease,
