@@ -45,8 +45,8 @@ const PROJECT_ALIASES: &[(&str, &str)] = &[
 /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
 /// timeout ends the call.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
-/// Policy treats these tools like `exec.run`, because a caller can write the command line or the
-/// project's files.
+/// The tool whose policy rules also apply to this tool. A caller can write the command line or the
+/// project's files, so the rules of `exec.run` apply.
 const RULED_AS: Option<&'static str> = Some("exec.run");
 
 /// Returns the tools of this toolset. They run programs in the workspace of `programs`, with its

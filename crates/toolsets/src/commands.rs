@@ -30,7 +30,7 @@ pub(crate) use load::check_fuzz_input as fuzz_packs;
 pub use load::{CommandDeclarationSource, CommandLoadError, load_commands, pack_paths};
 pub use settings::{CommandSettings, UnparsedCommandTables};
 
-/// Returns the tools that `declared` describes, run by `programs`.
+/// Returns one tool for each command in `declared`. `programs` runs the commands.
 pub fn tools(
     programs: &WorkspaceProgramRunner,
     declared: Vec<DeclaredCommand>,
@@ -40,7 +40,7 @@ pub fn tools(
     declared.into_iter().map(tool).collect()
 }
 
-/// Returns `; did you mean …?` if one of `names` is similar to `name`.
+/// Returns `; did you mean …?` if one of `names` is similar to `name`, or else an empty text.
 fn suggestion<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let rated =
         names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));

@@ -1,15 +1,15 @@
-//! Asks a person to confirm an action before a tool does it.
+//! Asks the caller's user to confirm an action before a tool performs it.
 
 use serde_json::json;
 use toolgate_contract::{ElicitationAnswer, ToolContext, ToolError, ToolErrorKind};
 
 /// Action that needs a person's confirmation.
 pub(crate) struct ConfirmationRequest<'a> {
-    /// The key that identifies the question in the form.
+    /// The key that identifies the question among all questions of the call.
     pub(crate) key: &'a str,
     /// The full text of the question.
     pub(crate) question: String,
-    /// A short description of the action, used in the refusal.
+    /// A short description of the action, used in the error if the action is refused.
     pub(crate) action: &'a str,
     /// The name of the setting that requires the confirmation.
     pub(crate) setting: &'a str,
@@ -43,18 +43,19 @@ pub(crate) async fn ask_confirmation(
     }
 }
 
-/// A person's answer to a question that is asked only if possible.
+/// A person's answer to a question that is only asked if a person can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsentOutcome {
-    /// Outcome of a confirmation that a person gave.
+    /// The person agreed.
     Given,
-    /// Outcome of a confirmation that a person refused.
+    /// The person refused.
     Refused,
-    /// Absence of an answer, because nobody could be asked for consent.
+    /// Nobody could be asked.
     NobodyAsked,
 }
 
-/// Asks the caller to confirm `request`. If the caller cannot be asked, the action is allowed.
+/// Asks the caller to confirm `request`. Returns [`ConsentOutcome::NobodyAsked`] if the caller
+/// cannot be asked.
 ///
 /// # Errors
 /// Fails if the caller declines, or if [`ToolContext::ask_form`] fails for another reason.
@@ -69,10 +70,10 @@ pub(crate) async fn confirm_if_possible(
     }
 }
 
-/// Asks the caller `question`, which `key` names within the call, if possible.
+/// Asks the caller `question` if possible. `key` identifies the question within the call.
 ///
 /// # Errors
-/// Fails if [`ToolContext::ask_form`] fails for a reason other than that nobody can be asked.
+/// Fails if [`ToolContext::ask_form`] fails, unless the reason is that nobody can be asked.
 pub(crate) async fn ask_if_possible(
     ctx: &ToolContext,
     key: &str,

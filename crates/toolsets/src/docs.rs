@@ -21,7 +21,7 @@ pub use load::LoadDocument;
 pub use render::RenderMarkdown;
 pub use search::SearchDocuments;
 
-/// Returns all tools of this toolset for the documents beneath `root`. `docs.search` needs a
+/// Returns all tools of this toolset for the documents below `root`. `docs.search` searches with
 /// `service`.
 pub fn tools(root: &Root, service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
     vec![

@@ -37,7 +37,7 @@ pub use settings::{ExecSettings, StoredOutputLimits};
 pub(crate) use start::{bounds, variable_refusal};
 pub(crate) use trace_variables::set_trace_variables;
 
-/// Returns the tools of this toolset, for programs that start in `root`.
+/// Returns the tools of this toolset. Programs start in `root` as child processes of `processes`.
 pub fn tools(
     root: &Root,
     processes: &ProcessRunner,
@@ -47,7 +47,7 @@ pub fn tools(
 }
 
 impl WorkspaceProgramRunner {
-    /// Returns the tools of this toolset.
+    /// Returns the tools of this toolset, which run programs with this runner.
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
         vec![
             erase_tool(run::RunProgram::new(self)),

@@ -50,7 +50,7 @@ pub use write::WriteFile;
 pub(crate) const FOLDER_ALIASES: &[(&str, &str)] =
     &[("dir", "path"), ("directory", "path"), ("folder", "path")];
 
-/// Returns all `files` tools, for the files beneath `root`.
+/// Returns all `files` tools, for the files below `root`.
 pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     let root = &root.clone().with_rules(&settings.rules());
     let settings = &Arc::new(settings.clone());
@@ -70,7 +70,7 @@ pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// Returns the resource source that reads and watches the files beneath `root` by URI.
+/// Returns the resource source that reads and watches the files below `root` by URI.
 pub fn resources(root: &Root, settings: &FileSettings) -> Arc<dyn ResourceSource> {
     Arc::new(FileResourceSource::new(&root.clone().with_rules(&settings.rules()), settings))
 }

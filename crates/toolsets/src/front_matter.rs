@@ -18,7 +18,7 @@ const NODES_MAX: usize = 10_000;
 /// The maximum number of bytes of scalar text in the YAML, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The maximum number of bytes of one text in the front matter, because models and people read it.
+/// The maximum size of one text in the front matter, in bytes, because models and people read it.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Checks that `text` of a front matter is not too long and has no hidden character.
@@ -29,21 +29,21 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
     check_visible(text, SHOWN_BYTES_MAX)
 }
 
-/// The text of a Markdown file, split into front matter and body.
+/// The text of a Markdown file, split into its front matter and its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MarkdownFileParts<'t> {
     /// YAML text between the two `---` lines.
     pub(crate) head: &'t str,
     /// The text after the front matter.
     pub(crate) body: &'t str,
-    /// The line of the file that the body starts on, from 1.
+    /// The number of the line in the file, from 1, on which the body starts.
     pub(crate) body_line: usize,
 }
 
-/// The line of the file that the YAML starts on, after the first `---`.
+/// The number of the line in the file on which the YAML starts, after the first `---`.
 const HEAD_LINE: usize = 2;
 
-/// An error in a file, with its line number from 1. Line 0 means the whole file.
+/// An error in a file, with its line number from 1. Line 0 means the complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileErrorWithLine {
     pub(crate) line: usize,
@@ -55,12 +55,13 @@ impl FileErrorWithLine {
         Self { line, message: message.into() }
     }
 
-    /// Creates an error about the whole file.
+    /// Creates an error that concerns the complete file, without a line number.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
         Self::at_line(0, message)
     }
 
-    /// Adds the file's path and its kind (`what`, such as `a prompt`) to the error.
+    /// Converts the error to a report about a skipped file. `file` is the file's path, and `what`
+    /// is the type of item, such as `a prompt`.
     pub(crate) fn into_skipped(self, what: &'static str, file: &str) -> SkippedFile {
         let Self { line, message } = self;
         SkippedFile { item_kind: Some(what), file: file.to_owned(), line, message }
@@ -70,29 +71,30 @@ impl FileErrorWithLine {
 /// A file or folder that was skipped because it is unusable, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SkippedFile {
-    /// The kind of item that was skipped, such as `a prompt`. `None` if only the file itself was
-    /// skipped.
+    /// The type of item that was skipped, such as `a prompt`. `None` if nothing depends on the
+    /// file.
     pub(crate) item_kind: Option<&'static str>,
     /// The path of the file, relative to the workspace root.
     pub(crate) file: String,
-    /// The line number from 1; 0 means the whole file.
+    /// The line number from 1; 0 means the complete file.
     pub(crate) line: usize,
     /// A description of the error and its fix.
     pub(crate) message: String,
 }
 
 impl SkippedFile {
-    /// Creates a report about the whole of `file`, which is `what` (such as `a prompt`).
+    /// Creates a report that all of `file` was skipped. `what` is the type of item, such as `a
+    /// prompt`.
     pub(crate) fn whole(what: &'static str, file: &str, message: impl Into<String>) -> Self {
         FileErrorWithLine::whole(message).into_skipped(what, file)
     }
 
-    /// Creates a report about `file`, a file on which nothing else depends.
+    /// Creates a report that `file` was skipped, for a file on which no item depends.
     pub(crate) fn file_only(file: &str, message: impl Into<String>) -> Self {
         Self { item_kind: None, ..Self::whole("", file, message) }
     }
 
-    /// Returns the error message for a caller that requests the file.
+    /// Returns the error message for a caller that requests the skipped file.
     pub(crate) fn error_message(&self) -> String {
         format!("`{}` cannot be used: {}", self.location(), self.message)
     }
@@ -117,7 +119,8 @@ impl fmt::Display for SkippedFile {
     }
 }
 
-/// Splits `text` into front matter and body: a line `---`, YAML, a line `---`, the body.
+/// Splits `text` into front matter and body. The front matter is a line `---`, YAML, and a line
+/// `---`.
 pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLine> {
     let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
@@ -138,8 +141,8 @@ pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLi
     Err(FileErrorWithLine::at_line(1, "the front matter has no end; close it with a line `---`"))
 }
 
-/// Splits `text` like [`split`], but the front matter is optional. Without one, the whole text is
-/// the body.
+/// Splits `text` like [`split`], but the front matter is optional. Without front matter, all of the
+/// text is the body.
 pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLine> {
     let body = strip_byte_order_mark(text);
     // A `---` after blank lines was probably meant as front matter, so `split` reports it.
@@ -149,8 +152,8 @@ pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileErro
     Ok(MarkdownFileParts { head: "", body, body_line: 1 })
 }
 
-/// Parses the front matter `head` as YAML 1.2. An error about a key's value uses the text in
-/// `requirements`.
+/// Parses the front matter `head` as YAML 1.2. If the value of a key is invalid, the error contains
+/// the key's text in `requirements`.
 pub(crate) fn parse<T: DeserializeOwned>(
     head: &str,
     requirements: YamlValueRequirements,
@@ -166,17 +169,17 @@ pub(crate) fn parse<T: DeserializeOwned>(
     })
 }
 
-/// Front matter in which broken values were put in quotes.
+/// Front matter in which invalid values were repaired.
 pub(crate) struct RepairedFrontMatter {
-    /// YAML text after the repair. Each line keeps its number.
+    /// YAML text after the repair. All lines have the line numbers of the original text.
     pub(crate) head: String,
-    /// The keys of the values that were put in quotes.
+    /// The keys of the values that were repaired.
     pub(crate) keys: Vec<String>,
 }
 
-/// Puts the values of `head` in quotes that are not valid YAML on their own, such as `Fixes bugs:
-/// fast`, and replaces tabs that indent a value. Each value is used unchanged. Returns `None` if
-/// there is no such value.
+/// Quotes the values in `head` that are not valid YAML without quotes, such as `Fixes bugs: fast`,
+/// and replaces tabs that indent a value. The values themselves do not change. Returns `None` if
+/// nothing had to be repaired.
 pub(crate) fn quote_broken_values(head: &str) -> Option<RepairedFrontMatter> {
     let mut quoted = RepairedFrontMatter { head: String::new(), keys: Vec::new() };
     let mut lines = head.lines().peekable();
@@ -199,8 +202,8 @@ pub(crate) fn quote_broken_values(head: &str) -> Option<RepairedFrontMatter> {
     (!quoted.keys.is_empty()).then_some(quoted)
 }
 
-/// Returns the key of a front matter entry, and the entry as one line with its value quoted, if
-/// the entry is invalid as written.
+/// Returns the key of a front matter entry, and the entry as one line with its value in quotes.
+/// Returns `None` if the entry is valid without quotes.
 fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, value) = entry.first()?.split_once(':')?;
     let key = key.trim_end();
@@ -218,15 +221,15 @@ fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     Some((key, format!("{key}: {}", serde_json::Value::from(text.trim_end()))))
 }
 
-/// Returns true if `value` begins a block of text, which may contain anything: `|`, `>-`, `>2`.
+/// Returns true if `value` begins a YAML block scalar, which may contain any text: `|`, `>-`, `>2`.
 fn is_block_header(value: &str) -> bool {
     let Some(rest) = value.strip_prefix(['|', '>']) else { return false };
     let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-'));
     rest.is_empty() || rest.starts_with(char::is_whitespace) && rest.trim_start().starts_with('#')
 }
 
-/// Returns the key of an entry and its lines with two spaces for each tab that indents them, if the
-/// tabs make the entry invalid YAML.
+/// Returns the key of an entry, and its lines with each indenting tab replaced by two spaces.
+/// Returns `None` unless the tabs make the entry invalid YAML.
 fn indent_with_spaces<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, _) = entry.first()?.split_once(':')?;
     if !entry.iter().any(|line| line.starts_with('\t')) {
@@ -256,12 +259,12 @@ fn options() -> Options {
     }
 }
 
-/// Returns the line number in the file of a value in its front matter.
+/// Returns the line number in the file of a value in the front matter.
 pub(crate) fn line_number<T>(what: &serde_saphyr::Spanned<T>) -> usize {
     usize::try_from(what.referenced.line()).unwrap_or(1).max(1) + HEAD_LINE - 1
 }
 
-/// Splits and parses fuzzed bytes, and checks that no text is lost and line numbers are in range.
+/// Splits and parses fuzzed bytes. Panics if text is lost or a line number is out of range.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     /// Front matter that a fuzz target parses.

@@ -5,7 +5,7 @@ use toolgate_contract::ToolError;
 use crate::files::cursor;
 use crate::{assets, commands, files, front_matter};
 
-/// A function that takes one fuzz input and panics if it finds a bug.
+/// A function that runs a test with one fuzz input, and panics if it finds a bug.
 type ToolsetFuzzTarget = fn(&[u8]);
 
 /// Every fuzz target of this crate, with the name of its folder in `fuzz/corpus`.
@@ -59,7 +59,7 @@ fn packs(bytes: &[u8]) {
     commands::fuzz_packs(bytes);
 }
 
-/// Fuzzes the front matter of Markdown files: the body must stay complete, and line numbers must be
+/// Fuzzes the front matter of Markdown files: the body must be complete, and line numbers must be
 /// those of the file.
 fn front_matter(bytes: &[u8]) {
     front_matter::check_fuzz_input(bytes);

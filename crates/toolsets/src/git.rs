@@ -1,7 +1,8 @@
-//! The `git` toolset: runs the git program so that a repository cannot make it run other programs.
+//! The `git` toolset: runs the git program in such a way that a repository cannot make git run
+//! other programs.
 //!
 //! No tool uses the network. A repository is accepted only if all of it is in the workspace, or if
-//! the settings allow the repository to which the workspace itself belongs.
+//! the settings allow the outside repository to which the workspace belongs.
 
 mod status;
 mod log;
@@ -81,14 +82,15 @@ pub fn tools(programs: &WorkspaceProgramRunner, settings: &GitSettings) -> Vec<A
 pub(super) struct GitContext {
     programs: WorkspaceProgramRunner,
     settings: Arc<GitSettings>,
-    /// The repository of the workspace, if it is outside the workspace.
+    /// The repository to which the workspace belongs, if the `.git` folder is outside the
+    /// workspace.
     outside: Option<Arc<outside::OutsideRepository>>,
     /// True if the tool may change the repository.
     changes: bool,
 }
 
 impl GitContext {
-    /// Creates the tool with `make`, and attributes its processes to that tool.
+    /// Creates the tool with `make`, and attributes its processes to this tool.
     fn tool<T: Tool>(&self, make: impl FnOnce(Self) -> T) -> Arc<dyn AnyTool> {
         erase_tool(make(Self {
             programs: self.programs.for_tool(T::NAME),

@@ -1,9 +1,9 @@
-//! Parses code in processes of its own, because hostile text can crash a grammar.
+//! Parses code in separate worker processes, because hostile text can crash a grammar.
 //!
-//! A grammar is C code. If it aborts, its process ends, and so does a server that parses by itself.
-//! The server therefore sends each text to a worker, which reaches no files and has limits of
-//! memory and time. If the worker fails, definitions are guessed line by line, and the same text is
-//! not parsed again.
+//! A grammar is C code. If the grammar aborts, its process ends, so a server that parsed code
+//! itself would end, too. The server therefore sends each text to a worker process, which has no
+//! access to files and has limits on memory and time. If the worker fails, definitions are guessed
+//! line by line, and the text is not parsed again.
 
 mod failed_texts;
 
@@ -27,34 +27,36 @@ use toolgate_world::processes::{
 
 use failed_texts::FailedParseRequests;
 
-/// The longest idle time after which a worker still gets another text to parse. It is shorter than
-/// the time after which the worker exits, so that no worker exits on a text.
+/// The maximum time for which an idle worker is reused. It is shorter than the time after which an
+/// idle worker exits, so that no worker exits while it receives a text.
 const IDLE_MAX: Duration = Duration::from_secs(45);
-/// The longest wait until a worker has parsed one text. Processor time has its own, shorter limit.
-/// This limit is for a worker that hangs without using the processor.
+/// The maximum time in which a worker must parse one text. Processor time has a separate, shorter
+/// limit. This limit stops a worker that hangs without using the processor.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The minimum number of workers that parse code, so that one slow text does not block all other
 /// texts.
 const WORKERS_MIN: usize = 2;
 /// The maximum number of workers that parse code.
 const WORKERS_MAX: usize = 4;
-/// The maximum number of workers that are asked to parse one text: one more than can be idle,
-/// because all idle workers may have been killed.
+/// The maximum number of workers that are tried for one text: one more than can be idle, because
+/// all idle workers may have been killed.
 const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
-/// The pause before the next start of a worker, after a start has failed.
+/// The minimum time between a failed start of a worker and the next start.
 const START_PAUSE: Duration = Duration::from_secs(30);
 
-/// The executable of workers that parse code. Empty if `main` has not looked for it.
+/// The executable of workers that parse code. Unset if `main` has not searched for it.
 static EXECUTABLE: OnceLock<WorkerExecutable> = OnceLock::new();
-/// Signals that a worker has started.
+/// Notifies the task that ends idle workers when a worker has started.
 static WORKER_STARTED: Notify = Notify::const_new();
-/// The pool of workers that parse code for this process.
+/// The worker pool that parses code for this process. `None` if this process parses code itself.
 static CURRENT_POOL: Mutex<Option<Arc<ParserWorkerPool>>> = Mutex::new(None);
 
-/// Runs a worker that parses code if this process was started as one, and never returns in that
-/// case. Otherwise, finds the program of such workers. Call this in `main` before any thread starts.
+/// Runs a worker if this process was started as a worker that parses code, and never returns in
+/// that case. Otherwise, finds the executable of such workers. Call this function in `main` before
+/// any thread starts.
 ///
-/// A packed parser comes before the grammars of this executable, if it has both.
+/// If there is a packed parser executable, it is used in preference to the grammars of this
+/// executable.
 pub fn run_worker_if_asked() {
     toolgate_parser::run_worker_if_asked();
     EXECUTABLE.get_or_init(|| match PackedProgram::find(PARSER_NAME) {
@@ -67,7 +69,7 @@ pub fn run_worker_if_asked() {
 /// Makes worker processes parse all code for this process. The first text starts the first worker.
 ///
 /// Does nothing if `main` has not called [`run_worker_if_asked`], as in tests of libraries. Such a
-/// process parses by itself.
+/// process parses code itself.
 pub fn parse_in_workers(processes: &ProcessRunner) {
     if let Some(executable) = EXECUTABLE.get() {
         let starter = processes.workers(PARSER_NAME, executable.clone());
@@ -77,18 +79,17 @@ pub fn parse_in_workers(processes: &ProcessRunner) {
     }
 }
 
-/// Starts a worker that parses code, and ends it again, to check that this system can run one.
-/// Blocks. Does nothing if this process parses by itself.
+/// Checks that this system can run a worker that parses code: starts a worker and ends it. Blocks.
+/// Does nothing if this process parses code itself.
 ///
 /// # Errors
-/// No worker can be started.
+/// Fails if no worker can be started.
 pub fn check_worker(processes: &ProcessRunner) -> io::Result<()> {
     let Some(executable) = EXECUTABLE.get() else { return Ok(()) };
     processes.workers(PARSER_NAME, executable.clone()).start().map(drop)
 }
 
-/// Ends the workers that parse code, each as soon as it has no text. A text that is parsed later
-/// still gets a worker.
+/// Ends each worker that parses code as soon as it is idle. A later text starts a new worker.
 pub fn end_workers() {
     if let Some(pool) = lock(&CURRENT_POOL).take() {
         let mut state = lock(&pool.state);
@@ -99,8 +100,7 @@ pub fn end_workers() {
     }
 }
 
-/// Ends each worker that has parsed nothing for a while. This frees the memory of its program, too.
-/// Never returns.
+/// Ends each worker that has been idle for 45 s, to free the memory of its program. Never returns.
 pub async fn end_idle_workers() {
     loop {
         WORKER_STARTED.notified().await;
@@ -113,7 +113,7 @@ pub async fn end_idle_workers() {
     }
 }
 
-/// Ends the workers that have been idle for [`IDLE_MAX`]. Returns `true` if others are left.
+/// Ends the workers that have been idle for [`IDLE_MAX`]. Returns `true` if other workers are left.
 fn end_expired_workers() -> bool {
     let Some(pool) = lock(&CURRENT_POOL).clone() else { return false };
     let mut state = lock(&pool.state);
@@ -132,18 +132,18 @@ struct ParserWorkerPool {
     starter: WorkerProcessStarter,
     workers_max: usize,
     state: Mutex<ParserPoolState>,
-    /// Signals that a worker of the pool has become idle or has ended.
+    /// Notifies waiting threads that a worker of the pool has become idle or has ended.
     released: Condvar,
 }
 
 #[derive(Default)]
 struct ParserPoolState {
-    /// The idle workers, each with the time at which it finished its last text.
+    /// The idle workers, each with the time when it finished its last text.
     idle: Vec<(Instant, WorkerProcess)>,
     /// The number of workers that are parsing a text.
     busy: usize,
     failed: FailedParseRequests,
-    /// The time before which no worker is started, after a start has failed.
+    /// The earliest time for the next start of a worker. `None` unless the last start has failed.
     start_after: Option<Instant>,
     is_closed: bool,
 }
@@ -193,8 +193,8 @@ impl ParserWorkerPool {
         }
     }
 
-    /// Takes an idle worker, or starts one. If all workers are parsing, waits for one of them.
-    /// Returns `None` if no worker can be started.
+    /// Returns an idle worker, or starts a worker. If the maximum number of workers is busy, waits
+    /// for one of them. Returns `None` if no worker can be started.
     fn take_worker(&self) -> Option<BusyParserWorker<'_>> {
         let mut state = lock(&self.state);
         while state.idle.is_empty() && state.busy >= self.workers_max {
@@ -246,7 +246,7 @@ impl ParserWorkerPool {
 }
 
 impl BusyParserWorker<'_> {
-    /// Returns the worker to the pool, for the next text.
+    /// Returns the worker to the pool, so that it can parse another text.
     fn give_back(mut self) {
         let worker = self.worker.take();
         let mut state = lock(&self.pool.state);

@@ -1,7 +1,7 @@
 //! Searches files for text, for `files.search` and `search.text`.
 //!
-//! Regular expressions and the search within one text are ripgrep's crates. The workspace lists the
-//! files, and each tool builds its own answer from the matches.
+//! ripgrep's crates provide regular expressions and the search within one text. The workspace lists
+//! the files, and each tool builds its own answer from the matches.
 
 mod pattern;
 mod globs;

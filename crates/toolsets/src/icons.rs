@@ -2,8 +2,8 @@
 
 use toolgate_contract::Icon;
 
-/// Returns the icon of prompts or skills, as an inline SVG image. Tools have none, because the list
-/// of tools is sent to models.
+/// Returns the icon of the toolset `prompts` or `skills`, as an inline SVG image. Returns no icon
+/// for other toolsets, because the list of tools is sent to models.
 pub fn for_toolset(toolset: &str) -> Vec<Icon> {
     let strokes = match toolset {
         "prompts" => "<path d='M4 5h16v11h-9l-4 4v-4H4zM8 9h8M8 12h5'/>",

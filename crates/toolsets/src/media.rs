@@ -1,16 +1,17 @@
-//! Media types of files, from their name and content.
+//! Determines the media types of files from their names and contents.
 
 use std::path::Path;
 
 use mime_guess::Mime;
 use toolgate_contract::ResourceContents;
 
-/// File extensions that the media type registry lists as binary but that are often text. For
-/// example, `.ts` is a video type there, and TypeScript almost everywhere else.
+/// File extensions that the media type registry lists as binary but that often belong to text
+/// files. For example, `.ts` is registered as a video type, but usually means TypeScript.
 const AMBIGUOUS_EXTENSIONS: [&str; 9] =
     ["ts", "mts", "mod", "m3u", "m3u8", "pls", "xbm", "xpm", "dump"];
 
-/// Returns the content of the file `name` for the resource `uri`, as text or bytes.
+/// Returns `bytes`, the content of the file `name`, as the content of the resource `uri`: text or
+/// binary.
 pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> ResourceContents {
     if !is_text(name, &bytes) {
         return ResourceContents::bytes(uri, media_type(name, false), bytes);
@@ -21,14 +22,14 @@ pub(crate) fn contents(uri: impl Into<String>, name: &str, bytes: Vec<u8>) -> Re
     }
 }
 
-/// Returns `true` if `bytes` of the file `name` are text: UTF-8 without a NUL, and no binary
-/// extension.
+/// Returns `true` if `bytes`, the content of the file `name`, are text: UTF-8 without NUL, and no
+/// binary extension.
 pub(crate) fn is_text(name: &str, bytes: &[u8]) -> bool {
     let could_be = guess_type(name).is_none_or(|guess| !is_binary(&guess) || is_ambiguous(name));
     could_be && memchr::memchr(0, bytes).is_none() && std::str::from_utf8(bytes).is_ok()
 }
 
-/// Returns the media type of the file `name`.
+/// Returns the media type of the file `name`. `is_text` states whether its content is text.
 pub(crate) fn media_type(name: &str, is_text: bool) -> String {
     match guess_type(name) {
         Some(guess) if !(is_text && is_binary(&guess)) => guess.essence_str().to_owned(),
@@ -37,7 +38,8 @@ pub(crate) fn media_type(name: &str, is_text: bool) -> String {
     }
 }
 
-/// Returns the media type of the file `name`. `None` if the name alone does not determine it.
+/// Returns the media type of the file `name`. Returns `None` if the name alone does not determine
+/// the media type.
 pub(crate) fn media_type_by_name(name: &str) -> Option<String> {
     guess_type(name).filter(|_| !is_ambiguous(name)).map(|guess| guess.essence_str().to_owned())
 }

@@ -65,7 +65,7 @@ const SHIPPED: [(&str, &str); 5] = [
 ];
 
 /// Returns the sources of prompts that `settings` enable, for the workspace `root`. If two prompts
-/// have the same name, the first source wins.
+/// have equal names, the prompt of the first source is used.
 pub fn sources(root: &Root, settings: &PromptSettings) -> Vec<Arc<dyn PromptSource>> {
     let Some(folder) = settings.folder() else { return Vec::new() };
     vec![Arc::new(PromptFolder::new(root, folder)), Arc::new(shipped(root))]

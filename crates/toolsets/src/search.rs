@@ -1,7 +1,7 @@
 //! The `search` toolset: searches a workspace by meaning, by name and by text.
 //!
-//! The tools parse the input. The [`SearchService`] keeps indexes fresh and searches them, and an
-//! [engine](engines) stores them.
+//! The tools parse the input. The [`SearchService`] keeps indexes up to date and searches them, and
+//! an [engine](engines) stores them.
 
 mod semantic;
 mod text;
@@ -30,7 +30,7 @@ pub use settings::{IndexLimits, SearchSettings};
 pub use text::SearchText;
 pub use upsert::UpsertDocuments;
 
-/// The namespace of the whole workspace.
+/// The name of the namespace that contains the complete workspace.
 const WORKSPACE: &str = "workspace";
 
 /// Returns all tools of this toolset, which share `service`.

@@ -1,10 +1,10 @@
-//! Skills: folders with a `SKILL.md` that teach an agent a task. Their files are resources at
-//! `skill://`.
+//! Skills: folders with a `SKILL.md` that teach an agent a task. The files of skills are resources
+//! at `skill://`.
 //!
 //! Skills come from folders of the workspace, and one is built in. A skill in
 //! `skills/acme/refunds/` is `skill://acme/refunds/SKILL.md`, and the name in its front matter must
-//! be `refunds`. An invalid skill is skipped: the log names the file and the reason. Requesting its
-//! URI returns the same reason.
+//! be `refunds`. An invalid skill is skipped: the log names the file and the reason. Requesting the
+//! URI of the skill returns this reason, too.
 
 mod settings;
 mod entry;
@@ -22,7 +22,8 @@ pub use settings::SkillSettings;
 const SCHEME: &str = "skill://";
 /// The name of the file that makes a folder a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// The maximum size of a `SKILL.md`, in bytes. It is kept in memory and goes to a model whole.
+/// The maximum size of a `SKILL.md`, in bytes. The file is stored in memory and sent to a model
+/// completely.
 const SKILL_FILE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of files of one skill.
 const FILES_MAX: usize = 512;

@@ -5,10 +5,10 @@ use std::fmt;
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use memchr::{memchr, memchr_iter, memmem, memrchr_iter};
 
-/// The maximum number of bytes from which an encoding is guessed.
+/// The maximum number of bytes at the start of a file from which its encoding is guessed.
 const GUESSED_BYTES_MAX: usize = 64 << 10;
-/// The byte sequences that switch a 7-bit encoding from ASCII to other characters, each with the
-/// encoding's name.
+/// The escape sequences of 7-bit encodings that switch from ASCII to other characters, each with
+/// the encoding's name.
 const SHIFTS: [(&[u8], &str); 4] = [
     (b"\x1b$@", "ISO-2022-JP"),
     (b"\x1b$B", "ISO-2022-JP"),
@@ -16,10 +16,10 @@ const SHIFTS: [(&[u8], &str); 4] = [
     (b"\x1b$)", "ISO-2022-KR"),
 ];
 
-/// The first character after Latin, Greek, Cyrillic, Hebrew, Arabic, the scripts of India, and
+/// The first code point after Latin, Greek, Cyrillic, Hebrew, Arabic, the scripts of India, and
 /// their punctuation.
 const LOW_SCRIPTS_END: char = '\u{2070}';
-/// The first character of the planes that have almost no assigned characters.
+/// The first code point after the Unicode planes that contain almost all assigned characters.
 const ASSIGNED_END: char = '\u{40000}';
 
 /// The encoding of a text file.
@@ -31,13 +31,13 @@ pub(crate) enum TextEncoding {
     Utf16(ByteOrder),
     /// UTF-32, with or without a byte order mark.
     Utf32(ByteOrder),
-    /// An encoding that contains ASCII, with the name that the bytes suggest.
+    /// A superset of ASCII that is not Unicode, with the name of the most likely encoding.
     Legacy(&'static str),
-    /// Bytes that are not text in any of these encodings.
+    /// Bytes that are not text in UTF-8, UTF-16, UTF-32 or a superset of ASCII.
     Binary,
 }
 
-/// The order of the bytes in a UTF-16 or UTF-32 unit.
+/// The order of the bytes in a UTF-16 or UTF-32 code unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
     Little,
@@ -82,11 +82,12 @@ impl fmt::Display for TextEncoding {
 }
 
 impl ByteOrder {
-    /// Returns the byte order of a UTF-16 file that begins with `head`. Returns `None` for any
-    /// other file.
+    /// Returns the byte order of a UTF-16 file that begins with `head`. Returns `None` if the file
+    /// is not UTF-16.
     ///
-    /// A file without a byte order mark is UTF-16 if nothing in it is unusual in a text, and if at
-    /// least half of it is ASCII or all of it is in scripts such as Latin, Greek or Cyrillic.
+    /// A file without a byte order mark is UTF-16 if it contains no characters that are unusual in
+    /// text, and if at least half of it is ASCII or all of it is in scripts such as Latin, Greek or
+    /// Cyrillic.
     pub(crate) fn detect(head: &[u8]) -> Option<Self> {
         match head {
             [0xff, 0xfe, 0, 0, ..] => None,
@@ -97,7 +98,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the name of UTF-16 with this byte order.
+    /// Returns the name of the UTF-16 encoding with this byte order.
     pub(crate) fn utf16_name(self) -> &'static str {
         match self {
             Self::Little => "UTF-16LE",
@@ -105,11 +106,10 @@ impl ByteOrder {
         }
     }
 
-    /// Converts `bytes` from UTF-16.
+    /// Converts `bytes` from UTF-16 with this byte order to text.
     ///
     /// # Errors
-    ///
-    /// Returns the position of the first byte that is not part of a character.
+    /// Returns the offset of the first byte that is not part of a character.
     pub(crate) fn decode(self, bytes: &[u8]) -> Result<String, usize> {
         let mut text = String::with_capacity(bytes.len());
         for decoded in char::decode_utf16(self.units(bytes)) {
@@ -129,12 +129,12 @@ impl ByteOrder {
         text.encode_utf16().flat_map(to_bytes).collect()
     }
 
-    /// Returns true if `bytes` begin with the second half of a character.
+    /// Returns true if `bytes` begin with the second half of a UTF-16 surrogate pair.
     pub(crate) fn begins_inside_char(self, bytes: &[u8]) -> bool {
         self.units(bytes).next().is_some_and(|unit| matches!(unit, 0xdc00..=0xdfff))
     }
 
-    /// Returns the length of `bytes` without the part of a character at their end.
+    /// Returns the length of `bytes` without an incomplete UTF-16 character at the end.
     pub(crate) fn whole_chars_len(self, bytes: &[u8]) -> usize {
         let even = bytes.len() - bytes.len() % 2;
         let last = self.units(&bytes[even.saturating_sub(2)..even]).next();
@@ -149,8 +149,8 @@ impl ByteOrder {
         })
     }
 
-    /// Returns true if `head`, which has no byte order mark, looks like text in this byte order.
-    /// `head` may end within a character.
+    /// Returns true if `head`, decoded as UTF-16 with this byte order, looks like text. `head` has
+    /// no byte order mark, and may end within a character.
     fn is_likely(self, head: &[u8]) -> bool {
         let mut units = 0;
         let mut ascii = 0;
@@ -167,7 +167,7 @@ impl ByteOrder {
         head.len().is_multiple_of(2) && ascii > 0 && (2 * ascii >= units || low == units)
     }
 
-    /// Returns the UTF-32 unit that `bytes` are in this byte order.
+    /// Returns the UTF-32 code unit in `bytes`, which are in this byte order.
     fn utf32_unit(self, bytes: [u8; 4]) -> u32 {
         match self {
             Self::Little => u32::from_le_bytes(bytes),
@@ -176,9 +176,10 @@ impl ByteOrder {
     }
 }
 
-/// The line ends of a file: one byte, or one UTF-16 unit.
+/// Finder of the line ends in a file. The encoding is UTF-16 with this byte order, or an encoding
+/// in which a line end is one byte.
 ///
-/// All methods expect bytes that begin with a whole character.
+/// All methods expect bytes that begin with a complete character.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineEndUnit(pub(crate) Option<ByteOrder>);
 
@@ -192,23 +193,25 @@ impl LineEndUnit {
         count as u64
     }
 
-    /// Returns the position after line end number `nth` (from 0) in `bytes`, if there is one.
+    /// Returns the offset after line end number `nth` (from 0) in `bytes`. Returns `None` if there
+    /// are fewer line ends.
     pub(crate) fn nth(self, bytes: &[u8], nth: usize) -> Option<usize> {
         self.find_all(bytes).nth(nth)
     }
 
-    /// Returns the position after the last line end in `bytes`, if there is one.
+    /// Returns the offset after the last line end in `bytes`. Returns `None` if there is no line
+    /// end.
     pub(crate) fn last(self, bytes: &[u8]) -> Option<usize> {
         self.find_all_reverse(bytes).next()
     }
 
-    /// Returns true if `bytes` end after a whole line, or are empty.
+    /// Returns true if `bytes` are empty or end with a line end.
     pub(crate) fn is_at_line_start(self, bytes: &[u8]) -> bool {
         bytes.is_empty()
             || self.last(&bytes[bytes.len().saturating_sub(2)..]) == Some(bytes.len().min(2))
     }
 
-    /// Returns the positions after the line ends in `bytes`, the last one first.
+    /// Returns the offsets after all line ends in `bytes`, in reverse order.
     pub(crate) fn find_all_reverse(self, bytes: &[u8]) -> impl Iterator<Item = usize> {
         memrchr_iter(b'\n', bytes).filter_map(move |at| self.end(bytes, at))
     }
@@ -217,8 +220,8 @@ impl LineEndUnit {
         memchr_iter(b'\n', bytes).filter_map(move |at| self.end(bytes, at))
     }
 
-    /// Returns the position after the line end to which the byte `at` belongs. Returns `None` if it
-    /// belongs to another character.
+    /// Returns the offset after the line end to which the byte at offset `at` belongs. Returns
+    /// `None` if the byte belongs to another character.
     fn end(self, bytes: &[u8], at: usize) -> Option<usize> {
         match self.0 {
             None => Some(at + 1),
@@ -238,7 +241,7 @@ fn utf32_mark(bytes: &[u8]) -> Option<ByteOrder> {
     }
 }
 
-/// Returns the byte order of `bytes` if they have no byte order mark, and are UTF-32 text.
+/// Returns the byte order of `bytes` if they are UTF-32 text without a byte order mark.
 fn unmarked_utf32(bytes: &[u8]) -> Option<ByteOrder> {
     let (units, []) = bytes.as_chunks::<4>() else { return None };
     let is_text = |unit: u32| {
@@ -250,7 +253,7 @@ fn unmarked_utf32(bytes: &[u8]) -> Option<ByteOrder> {
     order.filter(|_| !units.is_empty())
 }
 
-/// Returns true for control characters, which do not occur in text.
+/// Returns true if `byte` is a control character that does not occur in text.
 fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f)
 }
@@ -264,7 +267,8 @@ fn guess_legacy(bytes: &[u8]) -> &'static str {
     detector.guess(None, Utf8Detection::Deny).name()
 }
 
-/// Returns the name of the 7-bit encoding of `bytes`, if they switch to other characters.
+/// Returns the name of the 7-bit encoding of `bytes`, if `bytes` contain one of its escape
+/// sequences.
 pub(crate) fn seven_bit_name(bytes: &[u8]) -> Option<&'static str> {
     memchr(b'\x1b', bytes).filter(|_| bytes.is_ascii())?;
     let found = SHIFTS.iter().find(|(shift, _)| memmem::find(bytes, shift).is_some());

@@ -1,4 +1,4 @@
-//! Workspace paths in URIs and settings, and pages of resource lists.
+//! Handles workspace paths in URIs and settings, and pages of resource lists.
 
 use std::path::{Component, Path};
 
@@ -31,7 +31,7 @@ pub(crate) fn percent_encode_path(path: impl AsRef<[u8]>) -> String {
     percent_encode(path.as_ref(), PATH_ESCAPES).collect()
 }
 
-/// Checks that `folder`, the value of `setting`, is inside the workspace.
+/// Checks that `folder`, the value of the setting `setting`, is inside the workspace.
 ///
 /// # Errors
 /// Fails if the folder is empty or leads out of the workspace. The message names the setting.
@@ -64,8 +64,8 @@ pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
     }
 }
 
-/// Returns up to `at_most` of the resources `specs` with a URI greater than `after`. `specs` are
-/// sorted by URI.
+/// Returns at most `at_most` of the resources `specs`: the first with a URI greater than `after`.
+/// `specs` must be sorted by URI.
 pub(crate) fn page_after(
     specs: impl Iterator<Item = ResourceSpec>,
     after: Option<&str>,

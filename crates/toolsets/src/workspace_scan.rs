@@ -1,4 +1,4 @@
-//! Scans a workspace for items, and scans it again on each use.
+//! Scans a workspace for items such as prompts or skills. Each use scans again.
 
 mod file_cache;
 mod shared_task;
@@ -16,21 +16,21 @@ use toolgate_world::root::DiskWorkMonitor;
 pub(crate) use file_cache::FileValueCache;
 use shared_task::SharedBackgroundTask;
 
-/// The shortest pause between two scans while somebody subscribes to changes.
+/// The minimum pause between two scans while a client subscribes to changes.
 const SCAN_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The pause after a scan of the workspace, as a multiple of the scan's duration.
 const SCAN_PAUSE_FACTOR: u32 = 20;
 /// The time limit of a background scan of the workspace.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The latest result of scanning a workspace, and the function that scans. Stores a value `T` for
-/// each file.
+/// The latest result of scanning a workspace, and the function that scans. Stores a value of type
+/// `T` for each file.
 pub(crate) struct WorkspaceScan<T, F> {
     root: Root,
     scan_fn: Box<WorkspaceScanFn<T, F>>,
     memory: Arc<Turn<WorkspaceScanState<T>>>,
     latest: Mutex<Option<Arc<F>>>,
-    /// The items that the latest scan of the workspace left out.
+    /// The items that the latest scan of the workspace skipped.
     left_out: Mutex<Arc<[SkippedFile]>>,
     poll_task: SharedBackgroundTask,
 }
@@ -40,7 +40,7 @@ type WorkspaceScanFn<T, F> = dyn Fn(&Root, &mut WorkspaceScanState<T>, &DiskWork
     + Send
     + Sync;
 
-/// State that is kept from one scan of a workspace to the next.
+/// State that persists from one scan of a workspace to the next.
 pub(crate) struct WorkspaceScanState<T> {
     pub(crate) files: FileValueCache<T>,
     left_out: Arc<[SkippedFile]>,
@@ -53,7 +53,7 @@ impl<T> Default for WorkspaceScanState<T> {
 }
 
 impl<T> WorkspaceScanState<T> {
-    /// Logs each item that this scan left out and the previous one did not.
+    /// Logs each item that this scan skipped and the previous scan did not.
     pub(crate) fn log_left_out(&mut self, left_out: Vec<SkippedFile>) {
         for one in left_out.iter().filter(|one| !self.left_out.contains(one)) {
             tracing::warn!("{one}");
@@ -93,7 +93,7 @@ where
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns why the latest scan left out the item that `is_meant` selects.
+    /// Returns the reason why the latest scan skipped the item for which `is_meant` returns true.
     pub(crate) fn left_out_reason(
         &self,
         is_meant: impl Fn(&SkippedFile) -> bool,
@@ -119,7 +119,7 @@ where
         self.root.run_blocking(ctx, scan).await
     }
 
-    /// Scans without a caller. Returns `None` if the scan fails or takes longer than
+    /// Scans without a calling client. Returns `None` if the scan fails or takes longer than
     /// [`SCAN_TIMEOUT`].
     pub(crate) async fn scan_in_background(self: &Arc<Self>) -> Option<Arc<F>> {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + SCAN_TIMEOUT);
@@ -128,8 +128,9 @@ where
         found.ok()
     }
 
-    /// Scans repeatedly while the returned [`KeepActiveGuard`] lives, and calls `notify` with the
-    /// old and the new result after each change. Only the `notify` of the first subscriber is used.
+    /// Scans repeatedly while the returned [`KeepActiveGuard`] exists. After each change, calls
+    /// `notify` with the old and the new result. Only the `notify` function of the first subscriber
+    /// is used.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         notify: impl Fn(&F, &F) + Send + Sync + 'static,

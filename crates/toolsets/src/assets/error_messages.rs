@@ -1,5 +1,5 @@
-//! Describes the errors of an asset as Python's `jsonschema` does, because contract clients know
-//! its messages.
+//! Describes the errors of an asset in the words of Python's `jsonschema` library, because existing
+//! clients expect its messages.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -21,8 +21,9 @@ const ERRORS_MAX: usize = 10_000;
 /// The maximum number of bytes of all paths and messages in the errors of one asset.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Describes the errors `found` in `asset`, unsorted. Beyond a limit, one last error states that
-/// more exist. Calls `check` before each error, and stops if that fails.
+/// Describes the errors `found` in `asset`, unsorted. If there are too many, one last error says
+/// that more exist. Calls `check` before each error, and returns the error of `check` if that
+/// fails.
 pub(super) fn collect_errors<'v, E>(
     found: impl Iterator<Item = ValidationError<'v>>,
     asset: &Value,
@@ -57,10 +58,11 @@ pub(super) fn collect_errors<'v, E>(
 struct AssetErrorCollector<'a> {
     asset: &'a Value,
     documents: &'a Arc<AssetSchemaDocuments>,
-    /// Errors that are already reported as a whole, by keyword location and value path. The
-    /// validator reports each of them in several parts.
+    /// Keyword location and value path of each error that is already reported. Used to report an
+    /// error once if the validator finds it in several parts.
     reported: HashSet<(String, String)>,
-    /// Validators for the items of each `contains`, by the URI of the schema around it.
+    /// Validators for the `contains` keyword, by the URI of the schema that has this keyword.
+    /// `None` marks a `contains` schema that cannot be compiled.
     contains_validators: HashMap<String, Option<BoundedSchemaValidator>>,
     errors: Vec<AssetError>,
     /// The total bytes of the paths and messages in `errors`.
@@ -71,10 +73,10 @@ struct AssetErrorCollector<'a> {
 
 /// The keyword that an error concerns, and its location in the schemas.
 struct SchemaKeywordLocation<'a> {
-    /// The keyword's value and the schema around it, if they are found.
+    /// The keyword's value. `None` if the keyword was not found in the schemas.
     value: Option<&'a Value>,
     schema: Option<&'a Value>,
-    /// The URI of the schema around the keyword.
+    /// The URI of the schema that has the keyword.
     schema_uri: String,
 }
 
@@ -139,8 +141,8 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Records `error` by its keyword and the value at `path`. Returns `true` if no such error was
-    /// recorded before.
+    /// Records `error` by its keyword and the value at `path`. Returns `true` if no error about
+    /// this keyword and value was recorded before.
     fn mark_reported(&mut self, error: &ValidationError<'_>, path: &str) -> bool {
         self.reported.insert((error.evaluation_path().as_str().to_owned(), path.to_owned()))
     }
@@ -278,8 +280,8 @@ impl<'a> AssetErrorCollector<'a> {
         )
     }
 
-    /// Reports all properties that `dependentRequired` requires and that are missing, at the first
-    /// such error.
+    /// Reports one error for each missing property that `dependentRequired` requires. Does nothing
+    /// if `error` concerns a keyword and value that were reported before.
     fn add_dependent_required(&mut self, error: &ValidationError<'_>, path: &str) {
         if !self.mark_reported(error, path) {
             return;
@@ -302,8 +304,8 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Reports an error of a schema that is `false`. If the keyword limits items or properties, the
-    /// error is about the array or object that contains them.
+    /// Reports an error of a `false` schema, which no value matches. If the keyword limits items or
+    /// properties, the error is about the array or object that contains them.
     fn add_false_schema(&mut self, error: &ValidationError<'_>, path: String) {
         match keyword(error) {
             Some("items") => {
@@ -364,7 +366,8 @@ impl<'a> AssetErrorCollector<'a> {
         self.push_error(path, msg);
     }
 
-    /// Describes a failed `contains`, with the number of matches if the schema limits it.
+    /// Returns the message for a failed `contains`. If the schema has `minContains` or
+    /// `maxContains`, the message states the number of matching items.
     fn contains_message(&mut self, error: &ValidationError<'_>) -> String {
         let place = self.place(error);
         let around = place.schema.and_then(Value::as_object);
@@ -415,10 +418,10 @@ impl<'a> AssetErrorCollector<'a> {
     }
 }
 
-/// Returns the keyword that `error` concerns. Returns `None` if the keyword's schema is listed
-/// under a name or index, as in `properties`.
+/// Returns the keyword that `error` concerns. Returns `None` if the last step of the error's
+/// location is a name or an index, as in `properties`.
 ///
-/// An evaluation path goes only through schemas, so each keyword in it can be recognized.
+/// An evaluation path leads only through schemas, so each keyword in it can be recognized.
 fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     let path: &'e Location = error.evaluation_path();
     let mut steps = path.as_str().split('/').skip(1);

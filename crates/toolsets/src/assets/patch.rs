@@ -1,8 +1,8 @@
 //! Computes a JSON Patch (RFC 6902) between two JSON documents.
 //!
-//! Objects are compared key by key. Any other value, such as an array, is replaced as a whole. No
-//! path of a patch lies below another of its paths, so its operations can be applied in any order.
-//! Numbers are compared as written: `1` differs from `1.0` and from `true`.
+//! Objects are compared key by key. Any other changed value, such as an array, is replaced
+//! completely. No path of a patch lies below another path of this patch, so its operations can be
+//! applied in any order. Numbers are compared as written: `1` differs from `1.0` and from `true`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use toolgate_contract::{ToolError, ToolErrorKind, json_len};
 use super::pointer::push_step;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The maximum size of a JSON Patch, in bytes. Each operation contains its whole path, so long keys
+/// The maximum size of a JSON Patch, in bytes. Each operation contains its full path, so long keys
 /// with many children can make a patch far larger than both documents.
 const PATCH_BYTES_MAX: usize = 4 << 20;
 /// The maximum memory of the values in a JSON Patch, in bytes. A small object takes some 50 times
@@ -140,8 +140,8 @@ impl JsonPatchBuilder<'_> {
     }
 }
 
-/// Checks that the patch between two fuzzed documents turns the first into the second. The byte
-/// 0x1f separates the documents.
+/// Panics unless the patch between two fuzzed documents turns the first into the second. The byte
+/// 0x1f in `bytes` separates the documents.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == 0x1f);

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use toolgate_contract::{ToolError, ToolErrorKind};
 
-/// The maximum number of bytes of the JSON Pointers to all values in an asset together.
+/// The maximum total length of the JSON Pointers to all values in one asset, in bytes.
 const POINTERS_BYTES_MAX: usize = 64 << 20;
 
-/// Appends the field `key` to the JSON Pointer `pointer`, escaped.
+/// Appends `/` and the escaped name `key` to the JSON Pointer `pointer`.
 pub(super) fn push_step(pointer: &mut String, key: &str) {
     pointer.push('/');
     for c in key.chars() {
@@ -18,7 +18,7 @@ pub(super) fn push_step(pointer: &mut String, key: &str) {
     }
 }
 
-/// Refuses `asset` if the JSON Pointers to its values are too long in total.
+/// Fails if the JSON Pointers to all values in `asset` are too long in total.
 ///
 /// A long key with many children makes the pointers, and thus the error report, far larger than the
 /// asset.

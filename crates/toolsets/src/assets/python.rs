@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Number, Value};
 
-/// The maximum number of digits that are needed to identify a float.
+/// The maximum number of decimal digits that are needed to identify a 64-bit float.
 const FLOAT_DIGITS_MAX: usize = 17;
 
 /// A JSON value that displays like Python's `repr`.
@@ -83,8 +83,8 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
     }
 }
 
-/// Returns true if `number` has more digits than a float can hold. Python would show another number
-/// than the one that was validated.
+/// Returns true if `number` has more digits than a 64-bit float can hold. Python would show a
+/// different number from the one that was validated.
 fn exceeds_float(number: &Number) -> bool {
     let digits = number.as_str().split(['e', 'E']).next().unwrap_or_default();
     let digits = digits.trim_start_matches(['-', '0', '.']);

@@ -11,8 +11,8 @@ use toolgate_world::root::{DiskWorkMonitor, EntryKind, TreeWalk, WalkFilter, Wal
 
 /// The maximum number of bytes of all schemas and examples that are read, together.
 const BYTES_MAX: u64 = 32 << 20;
-/// The maximum number of values in all assets together, lists and objects counted twice. A value
-/// takes many times the memory of its text.
+/// The maximum number of JSON values in all assets together, with arrays and objects counted twice.
+/// A value takes many times the memory of its text.
 const VALUES_MAX: usize = 2_000_000;
 /// The maximum number of entries in the folders of assets together, subfolders included.
 const ENTRIES_MAX: usize = 10_000;
@@ -33,8 +33,8 @@ impl Default for AssetReadBudget {
 }
 
 /// Returns the text of every `*.json` file below `root`, by its path below `root`. Files that are
-/// unreadable, not UTF-8 or beyond the limits are skipped with a warning in the log. Files that are
-/// not JSON also cause a warning. `shown` is the folder's name in these warnings.
+/// unreadable, not UTF-8 or larger than `room` allows are skipped with a warning in the log. Files
+/// that are not JSON also cause a warning. `shown` is the folder's name in these warnings.
 ///
 /// The error is a phrase that continues a sentence after the folder's name.
 pub(super) fn read_files(
@@ -86,8 +86,8 @@ pub(super) fn read_files(
     Ok(found)
 }
 
-/// Returns the text of the file `inner` without a byte order mark. `None` if it exceeds the bytes
-/// or values left in `room`.
+/// Returns the text of the file `inner` without a byte order mark. Returns `None` if the text
+/// exceeds the bytes or values left in `room`.
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
@@ -104,7 +104,7 @@ pub(super) fn read_text(
     Ok(Some(strip_byte_order_mark(&text).into()))
 }
 
-/// Returns `true` if `inner` is the path of an asset file: `*.json`.
+/// Returns `true` if the path `inner` has the name of an asset file: `*.json`.
 fn is_asset(inner: &str) -> bool {
     let name = inner.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".json").is_some_and(|stem| !stem.is_empty())

@@ -18,7 +18,7 @@ const SCHEME: &str = "asset://";
 pub struct AssetSource {
     assets: Arc<AssetSnapshot>,
     kinds: Vec<AssetKind>,
-    /// Resources by URI, once the assets were read.
+    /// Resources by URI. They are built once, after the assets were read.
     entries: OnceLock<BTreeMap<String, AssetEntry>>,
     guard: ToolSpec,
 }
@@ -38,7 +38,7 @@ struct AssetEntry {
 }
 
 impl AssetKind {
-    /// Returns the prefix of the URIs of this kind of asset.
+    /// Returns the prefix of the URIs of schemas or of examples.
     fn prefix(self) -> &'static str {
         match self {
             Self::Schema => "asset://schemas/",
@@ -53,7 +53,8 @@ impl AssetKind {
         }
     }
 
-    /// Returns the name of an asset whose file is `inner`, relative to the folder of its kind.
+    /// Returns the name of the asset in the file `inner`, a path relative to the folder of schemas
+    /// or of examples.
     fn name(self, inner: &str) -> &str {
         match self {
             Self::Schema => schema_name(inner),

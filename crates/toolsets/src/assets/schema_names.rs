@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Another name for [`CANONICAL_SCHEMA`].
+/// Alternative name of the schema [`CANONICAL_SCHEMA`].
 const SCHEMA_ALIAS: &str = "nested-synesthetic-asset";
-/// The name of the schema for whole assets.
+/// The name of the schema for complete assets.
 const CANONICAL_SCHEMA: &str = "synesthetic-asset";
 
-/// Resolves the alias [`SCHEMA_ALIAS`] in the schema name `name`.
+/// Returns [`CANONICAL_SCHEMA`] if `name` is [`SCHEMA_ALIAS`]. Returns any other name unchanged.
 pub(super) fn resolve_alias(name: &str) -> &str {
     if name == SCHEMA_ALIAS { CANONICAL_SCHEMA } else { name }
 }

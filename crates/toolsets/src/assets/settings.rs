@@ -12,7 +12,7 @@ use toolgate_net::HttpUrl;
 pub(super) const SCHEMAS_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/jsonschema";
 /// The default folder of example assets, used if it exists.
 pub(super) const EXAMPLES_FOLDER_DEFAULT: &str = "libs/synesthetic-schemas/examples";
-/// The default path at the backend to which assets are posted.
+/// The default URL path to which assets are posted at the backend.
 const ASSETS_PATH_DEFAULT: &str = "/synesthetic-assets/";
 
 /// Folders of JSON assets, and the backend that stores them.
@@ -38,13 +38,13 @@ pub struct AssetSettings {
 /// Settings about assets from the server owner's environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvironmentAssetSettings {
-    /// Folder of schemas, absolute or relative to the server's working directory. It overrides
-    /// `schemas`, and it must exist.
+    /// Folder of schemas, absolute or relative to the server's working directory. The folder must
+    /// exist, and overrides the `schemas` setting.
     pub schemas: Option<String>,
-    /// Folder of examples, absolute or relative to the server's working directory. It overrides
-    /// `examples`, and it must exist.
+    /// Folder of examples, absolute or relative to the server's working directory. The folder must
+    /// exist, and overrides the `examples` setting.
     pub examples: Option<String>,
-    /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
+    /// URL path to which assets are posted at the backend. Default: `/synesthetic-assets/`.
     pub backend_assets_path: Option<String>,
     /// True if the `assets` tools are offered even if the workspace has no assets.
     pub always_offered: bool,
@@ -73,7 +73,8 @@ impl AssetSettings {
         ))
     }
 
-    /// Returns the folders of schemas and of examples of the workspace `root`. They need not exist.
+    /// Returns the paths of the folder of schemas and the folder of examples of the workspace
+    /// `root`. The folders need not exist.
     pub fn folders(&self, root: &Path) -> [PathBuf; 2] {
         let folder = |owners: &Option<String>, named: &Option<String>, by_default: &str| {
             // A relative folder of the owner starts from the server's working directory.
@@ -91,7 +92,7 @@ impl AssetSettings {
         self.backend_url.as_deref().filter(|url| !url.trim().is_empty())
     }
 
-    /// Returns the path at the backend to which assets are posted, with a leading slash.
+    /// Returns the URL path to which assets are posted at the backend, with a leading slash.
     pub(super) fn assets_path(&self) -> String {
         match self.owner.backend_assets_path.as_deref() {
             None => ASSETS_PATH_DEFAULT.to_owned(),

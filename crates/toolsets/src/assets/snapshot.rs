@@ -1,7 +1,8 @@
-//! Assets as they were when they were read. Later changes of the files have no effect.
+//! Snapshot of the schemas and examples of a workspace. Changes of the files after they were read
+//! have no effect on the snapshot.
 //!
-//! The files are read when a tool first asks for them, so that a server starts without reading
-//! them. A server for Synesthetic reads them at start, as its contract demands.
+//! The files are read when a tool first needs them, so that a server starts without reading them. A
+//! server for Synesthetic reads them at start, as the Synesthetic contract demands.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,22 +25,24 @@ use super::validators::{AssetSchemaSource, AssetSchemaValidators};
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The file that states the version of the schemas, in the parent of their folder.
+/// The file that states the version of the schemas. It is in the parent of the folder of schemas.
 const VERSION_FILE: &str = "version.json";
 /// The maximum time for matching the texts of an untrusted asset against a schema's patterns.
 const PATTERN_TIME_MAX: Duration = Duration::from_secs(10);
-/// The number of values from which an asset is large.
+/// The number of JSON values above which assets are processed as large assets.
 const LARGE_VALUES_MIN: usize = 100_000;
-/// The maximum time that work on large assets waits for others, and then takes.
+/// The maximum time that large assets wait for a free thread. Also the maximum time to process
+/// them.
 const LARGE_WORK_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// The schemas and examples of a workspace, as they were when they were read.
+/// Snapshot of the schemas and examples of a workspace. Later changes of the files have no effect
+/// on it.
 pub struct AssetSnapshot {
-    /// The workspace. Long work on assets runs on its worker threads.
+    /// The workspace. Assets that are not large are processed on its blocking threads.
     root: Root,
     folders: AssetFolders,
     content: OnceLock<AssetContent>,
-    /// The threads for work on large assets.
+    /// The thread pool that processes large assets.
     large_work: BlockingWorkPool,
 }
 
@@ -80,7 +83,7 @@ pub(super) struct AssetSchema {
 
 /// An example asset of the workspace.
 pub(super) struct AssetExample {
-    /// The path of the example's file in the folder of examples.
+    /// The path of the example's file, relative to the folder of examples.
     relative_path: String,
     /// The path of the example's file, starting with the folder as it was configured.
     pub(super) listed_path: String,
@@ -104,7 +107,7 @@ impl std::error::Error for AssetLoadError {}
 /// An open folder of schemas or examples.
 struct AssetFolder {
     root: Root,
-    /// The path of the folder as it was configured.
+    /// The path of the folder, as written in the settings.
     configured_path: String,
     /// The parent of the folder, if it may be read.
     parent: Option<Root>,
@@ -155,7 +158,7 @@ impl AssetSnapshot {
         Ok(Some(Arc::new(snapshot)))
     }
 
-    /// Reads the assets on a blocking thread, unless they were read before.
+    /// Reads the assets on a blocking thread, unless they are already loaded.
     pub(super) async fn load(self: &Arc<Self>, ctx: &ToolContext) -> Result<(), ToolError> {
         if self.content.get().is_some() {
             return Ok(());
@@ -237,8 +240,8 @@ impl AssetSnapshot {
         })
     }
 
-    /// Runs `work` on `values`, which are assets. Assets that are large together get a thread of low
-    /// priority, and wait while others are processed.
+    /// Runs `work` on the assets `values`. If the assets are large in total, `work` runs on a
+    /// thread of low priority, and first waits for a free one.
     pub(super) async fn run_work<V: AsRef<[Value]> + Send + 'static, T: Send + 'static>(
         &self,
         ctx: &ToolContext,
@@ -254,13 +257,13 @@ impl AssetSnapshot {
         done.unwrap_or_else(|refusal| Err(large_work_refusal(refusal)))
     }
 
-    /// Returns the workspace root, on whose worker threads work on assets runs.
+    /// Returns the workspace root, on whose blocking threads assets are processed.
     pub(super) fn root(&self) -> &Root {
         &self.root
     }
 }
 
-/// Returns true if the assets `values` have many values together.
+/// Returns true if `values` contain more than [`LARGE_VALUES_MIN`] JSON values in total.
 fn are_large(values: &[Value]) -> bool {
     fn fits(value: &Value, left: &mut usize) -> bool {
         let Some(rest) = left.checked_sub(1) else { return false };
@@ -275,7 +278,7 @@ fn are_large(values: &[Value]) -> bool {
     !values.iter().all(|value| fits(value, left))
 }
 
-/// Returns the error of work on large assets that has no result.
+/// Converts the failure of the thread pool for large assets to an error for the caller.
 fn large_work_refusal(refusal: WorkPoolError) -> ToolError {
     match refusal {
         WorkPoolError::Busy => ToolError::new(
@@ -292,7 +295,7 @@ fn large_work_refusal(refusal: WorkPoolError) -> ToolError {
 }
 
 impl AssetFolders {
-    /// Reads the folders of schemas and examples. A folder that cannot be read counts as empty.
+    /// Reads all schemas and examples. A folder that cannot be read counts as empty.
     fn read(&self) -> AssetContent {
         let mut room = AssetReadBudget::default();
         let mut read = |folder: &Option<AssetFolder>| {
@@ -344,8 +347,9 @@ impl AssetExample {
     }
 }
 
-/// Opens the folder of assets of one `kind`. Uses `owners` if set, then `named` from the settings,
-/// then `by_default`. Logs a warning if the folder `named` cannot be opened.
+/// Opens the folder of assets of one `kind`. Uses `owners` from the owner's environment if set,
+/// then `named` from the settings, then `by_default`. Logs a warning if the folder `named` cannot
+/// be opened.
 fn open_folder(
     root: &Root,
     kind: &str,
@@ -376,7 +380,7 @@ fn open_folder(
 }
 
 /// Parses `files` of `folder` as schemas, and prepares their validators. If two files have the same
-/// schema name, the one that ends in `.schema.json` wins.
+/// schema name, the file that ends in `.schema.json` is used.
 fn parse_schemas(
     folder: Option<&AssetFolder>,
     files: &BTreeMap<String, Arc<str>>,
@@ -434,7 +438,8 @@ fn version(parent: &Root) -> Option<String> {
     Some(content.get("schemaVersion")?.as_str()?.to_owned())
 }
 
-/// Returns `path` without `.` and doubled separators. `None` if it is absolute or contains `..`.
+/// Returns `path` without `.` components and doubled separators. Returns `None` if `path` is
+/// absolute or contains `..`.
 fn normalize_path(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in Path::new(path).components() {

@@ -61,7 +61,7 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-/// Calls the tool `verb` with `input`.
+/// Calls the `assets` tool named `verb` with `input`.
 async fn call(
     bench: &AssetTestBench,
     settings: &AssetSettings,
@@ -413,14 +413,14 @@ async fn every_output_matches_its_schema() {
     }
 }
 
-/// Returns the tool `verb` for the workspace of `bench`.
+/// Returns the `assets` tool named `verb` for the workspace of `bench`.
 fn tool(bench: &AssetTestBench, verb: &str) -> Arc<dyn AnyTool> {
     let tools = tools(&bench.open(&both()).unwrap(), &both(), &HttpFetcher::default());
     let is_it = |tool: &Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
     tools.into_iter().find(is_it).unwrap()
 }
 
-/// Returns input that takes long, for each tool that processes an asset.
+/// Returns input that takes long to process, for each tool that processes an asset.
 fn slow_inputs() -> [(&'static str, Value); 3] {
     let many: Vec<Value> = (0..20_000).map(|at| json!({ "a": at })).collect();
     [

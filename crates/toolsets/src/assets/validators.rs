@@ -25,8 +25,8 @@ const PUBLISHED_BASE_URL: &str = "https://schemas.synesthetic.dev/";
 const SCHEMA_REFERENCE: &str = "$schemaRef";
 /// The maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// The maximum memory of the errors of all assets that are being validated, in bytes, as estimated
-/// before they are listed. An asset with more errors gets a single one.
+/// The maximum estimated memory for the errors of all assets that are being validated, in bytes. An
+/// asset whose errors need more memory gets a single error.
 const ERRORS_BYTES_MAX: u64 = 80 << 20;
 
 /// All schemas that assets are validated against.
@@ -53,13 +53,13 @@ struct CompiledAssetSchema {
     validator: OnceLock<Result<BoundedSchemaValidator, String>>,
 }
 
-/// Schemas, and their parts that have an `$id`, by URI.
+/// All schemas by URI. Parts of schemas that have an `$id` are also listed.
 #[derive(Clone)]
 pub(super) struct AssetSchemaDocuments {
     parts: HashMap<String, SchemaDocumentPart>,
-    /// The account of the memory that compiled schemas take.
+    /// Budget for the memory that compiled schemas use.
     memory: MemoryBudget,
-    /// The account of the memory that errors take until they are listed.
+    /// Budget for the estimated memory of validation errors until they are listed.
     errors_memory: MemoryBudget,
 }
 
@@ -77,13 +77,13 @@ impl Default for AssetSchemaDocuments {
 #[derive(Clone)]
 struct SchemaDocumentPart {
     whole: Arc<Value>,
-    /// The JSON Pointer to this part of a schema in the whole document.
+    /// The JSON Pointer to this part of a schema in the schema document.
     pointer: String,
 }
 
 impl AssetSchemaValidators {
-    /// Prepares validation against `sources`, which are published as `version`. If two schemas have
-    /// the same name, the one in a `.schema.json` file is used.
+    /// Creates validators for the schemas in `sources`, which are published under `version`. If two
+    /// schemas have the same name, the one in a `.schema.json` file is used.
     pub(super) fn new(sources: Vec<AssetSchemaSource>, version: Option<&str>) -> Self {
         let documents = Arc::new(AssetSchemaDocuments::new(&sources, version));
         let mut by_name = BTreeMap::new();
@@ -101,8 +101,8 @@ impl AssetSchemaValidators {
         Self { by_name, documents }
     }
 
-    /// Returns the errors of `asset` by the schema `name`, in order of path and message. Calls
-    /// `check` before each error, and stops if that fails.
+    /// Validates `asset` against the schema `name`, and returns the errors in order of path and
+    /// message. Calls `check` before each error, and returns the error of `check` if that fails.
     pub(super) fn validate<E>(
         &self,
         asset: &Value,
@@ -164,7 +164,8 @@ fn without_reference(asset: &Value) -> Cow<'_, Value> {
 }
 
 impl AssetSchemaSource {
-    /// Returns the base URI of references in the schema if it has no `$id`.
+    /// Returns the base URI for references in this schema, which applies if the schema has no
+    /// `$id`.
     fn base_uri(&self) -> String {
         format!(
             "file://{}",
@@ -205,8 +206,8 @@ impl AssetSchemaDocuments {
         documents
     }
 
-    /// Adds the parts of `whole` that have an `$id`, in `value` and below. `at` is the JSON Pointer
-    /// of `value`.
+    /// Adds the parts of the document `whole` that have an `$id`: `value` and the values inside
+    /// `value`. `at` is the JSON Pointer of `value`, and `base` is its base URI.
     fn add_parts(&mut self, whole: &Arc<Value>, value: &Value, at: &mut String, base: String) {
         let base = resolve_id(value, &base).unwrap_or(base);
         let above = at.len();
@@ -233,10 +234,10 @@ impl AssetSchemaDocuments {
         }
     }
 
-    /// Compiles `schema`, whose references are relative to `base`.
+    /// Compiles `schema`. References in `schema` are resolved relative to `base`.
     ///
     /// # Errors
-    /// The schema is invalid, or takes too much time or memory.
+    /// Fails if the schema is invalid, or takes too much time or memory.
     pub(super) fn compile(
         self: &Arc<Self>,
         schema: &Value,
@@ -263,7 +264,7 @@ impl AssetSchemaDocuments {
     }
 }
 
-/// A resolver of schema references that knows only the schemas that were read.
+/// A resolver of schema references that knows only the schemas of the workspace.
 struct AssetSchemaRetriever(Arc<AssetSchemaDocuments>);
 
 impl Retrieve for AssetSchemaRetriever {

@@ -18,8 +18,8 @@ use crate::exec::{
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
-/// The number of bytes at the end of a program's output that a result shows by default. The end
-/// suffices, because the result lists all findings.
+/// The default number of bytes from the end of a program's output that a result shows. The end
+/// suffices, because the result also lists all findings.
 const OUTPUT_BYTES: usize = 8 << 10;
 
 /// The maximum number of failures in the result of a build or test run. The first failures usually
@@ -33,8 +33,9 @@ const FURTHER_RUNS_MAX: usize = 3;
 /// The maximum number of suffixes of a printed file path that are looked up in the workspace.
 const SUFFIXES_MAX: usize = 20;
 
-/// Environment variables of the server that build tools receive: the locations of toolchains and
-/// caches, without which they would download everything again. `exec.env_keep` adds others.
+/// Environment variables of the server that build tools receive. They name folders of toolchains
+/// and caches, without which build tools would download everything again. The setting
+/// `exec.env_keep` adds further variables.
 const KEPT_VARIABLES: [&str; 14] = [
     "CARGO_HOME",
     "CARGO_TARGET_DIR",
@@ -73,8 +74,8 @@ struct ProjectCommand<'p> {
 }
 
 impl CiContext {
-    /// Performs the action `verb`, such as a build, on the project that `input` names. `filter`
-    /// selects tests by name.
+    /// Runs the command for the action `verb`, such as a build, on the project that `input` names.
+    /// `filter` selects tests by name.
     pub(super) async fn run_action(
         &self,
         ctx: &ToolContext,
@@ -205,8 +206,8 @@ impl CiContext {
         Ok((outcome, reader))
     }
 
-    /// Runs the command `run` to its end, with `access` to package registries if there is any.
-    /// Returns its result, and the reader of its output.
+    /// Runs the command `run` to its end, with `access` to package registries if `access` is set.
+    /// Returns the program's result and the parser of its output.
     async fn run_command(
         &self,
         ctx: &ToolContext,
@@ -256,7 +257,8 @@ impl CiContext {
         Ok((outcome, reader.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Returns the folder of the server's Python virtual environment, if it is passed to programs.
+    /// Returns the path of the server's Python virtual environment, if programs receive it in their
+    /// environment.
     pub(super) fn virtual_env(&self) -> Option<String> {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
     }
@@ -320,7 +322,8 @@ fn is_filter_unmatched(
     }
 }
 
-/// Chooses the project and its command for the action `verb`.
+/// Chooses a project from `found`, and its command for the action `verb`. `kind` restricts the
+/// choice to one build tool.
 fn choose_project(
     found: Vec<WorkspaceProject>,
     kind: Option<BuildTool>,
@@ -365,8 +368,8 @@ fn choose_project(
     })
 }
 
-/// Rephrases the error for a refused program, because the project chose the program, not the
-/// caller.
+/// Rephrases `err`, the refusal to run `program`, because the project selected the program and not
+/// the caller.
 fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::Invalid { .. } => {
@@ -377,9 +380,9 @@ fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     }
 }
 
-/// Makes the file paths in `failures` relative to the workspace, if they are inside.
+/// Makes the paths in `failures` relative to the workspace, if the files are in the workspace.
 ///
-/// Programs print paths relative to their folder or to one of its parents.
+/// Programs print paths relative to their working directory `folder` or to one of its parents.
 fn with_relative_paths(root: &Root, folder: &str, failures: Vec<CiFailure>) -> Vec<CiFailure> {
     let root_path = root.path().to_string_lossy();
     let place = |file: String| -> String {

@@ -48,17 +48,18 @@ pub(super) enum ProjectAction {
 pub(super) struct ProjectProperties {
     /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
-    /// Reason why the `package.json` cannot be read.
+    /// Error message if `package.json` cannot be read.
     pub(super) unreadable: Option<String>,
-    /// The command of the script `test` in a `package.json`.
+    /// The command line of the script `test` in `package.json`.
     pub(super) test_script: String,
     /// File names in the project's folder.
     pub(super) names: Vec<String>,
     /// The texts of `pyproject.toml`, `setup.cfg`, `tox.ini` and `pytest.ini`, joined.
     pub(super) python: String,
-    /// The Python interpreter of the project's own virtual environment.
+    /// The path of the Python interpreter in the project's own virtual environment.
     pub(super) interpreter: Option<String>,
-    /// The folder of the server's Python virtual environment, if it is passed to programs.
+    /// The path of the server's Python virtual environment, if programs receive it in their
+    /// environment.
     pub(super) virtual_env: Option<String>,
 }
 
@@ -149,8 +150,8 @@ impl BuildTool {
         }
     }
 
-    /// Adds the call's `args` and the test `filter` to `argv`. The error explains why this project
-    /// cannot select tests by name.
+    /// Appends the call's `args` and the test `filter` to `argv`. The error explains why this
+    /// project cannot select tests by name.
     pub(super) fn with_call_args(
         self,
         mut argv: Vec<String>,
@@ -211,7 +212,7 @@ impl BuildTool {
 }
 
 impl ProjectAction {
-    /// Returns the name of the action, which is also the usual name of a script for it.
+    /// Returns the name of the action, which is also the usual script name for this action.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Build => "build",
@@ -249,8 +250,8 @@ impl ProjectProperties {
         ))
     }
 
-    /// Returns a `pip install` command. Fails without a virtual environment, because the command
-    /// would then change the machine's own Python.
+    /// Returns a command that installs `what` with pip. Fails without a virtual environment,
+    /// because the command would then change the machine's own Python.
     fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
         let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
         let interpreter = self.interpreter.clone().or(active).ok_or(

@@ -32,7 +32,8 @@ const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of the output of one build tool, line by line.
 trait OutputLineParser: Send {
-    /// Reads a line of `stream`, without its line break. Returns the text to show for it, if any.
+    /// Reads a line of `stream`, without its line break, and adds failures and counts to `found`.
+    /// Returns the text to show for the line, if any.
     fn read_line<'l>(
         &mut self,
         stream: OutputStreamKind,
@@ -87,7 +88,7 @@ impl OutputParserState {
         }
     }
 
-    /// Reads a piece of the output `stream`. Returns the text to show.
+    /// Reads a piece of the output `stream`. Returns the bytes to show for this piece.
     pub(super) fn read(&mut self, stream: OutputStreamKind, bytes: &[u8]) -> Vec<u8> {
         let buffer = match stream {
             OutputStreamKind::Stdout => &mut self.stdout,
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use crate::ci::report::FailureSeverity;
 
-    /// Parses `printed`, and checks that pieces of any size give the same report.
+    /// Parses `printed`. Panics unless pieces of any size give an equal report.
     pub(super) fn read(
         kind: BuildTool,
         verb: ProjectAction,

@@ -13,7 +13,7 @@ use super::projects::join;
 const FILE_BYTES: u64 = 16 << 20;
 /// The maximum number of hosts that are found in the files of a project.
 const HOSTS_MAX: usize = 16;
-/// The name by which lock files of cargo mean the default registry. No program connects to it.
+/// The URL that stands for the default registry in Cargo's lock files. No program connects to it.
 const CARGO_DEFAULT: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// A host that a file of a project names.
@@ -28,8 +28,8 @@ pub(super) struct ProjectHost {
     pub(super) file: &'static str,
 }
 
-/// A project file that may name hosts of registries. Only lines that contain one of its `markers`
-/// are searched.
+/// A project file that may name hosts of package registries. Only lines that contain one of
+/// `markers` are searched.
 struct RegistryHostFile {
     name: &'static str,
     markers: &'static [&'static str],
@@ -74,7 +74,8 @@ static DOTNET: [RegistryHostFile; 3] = [
     file("NuGet.config", &["value="]),
 ];
 
-/// Returns the hosts that files of the project of `kind` in `folder` name, each once.
+/// Returns the hosts that files of the project in `folder` name, without duplicates. `kind` is the
+/// project's build tool.
 pub(super) fn find_hosts(
     root: &Root,
     kind: BuildTool,
@@ -121,7 +122,8 @@ fn add_hosts(found: &mut Vec<ProjectHost>, file: &RegistryHostFile, text: &str) 
     }
 }
 
-/// Returns the host of the HTTP URL in `line` whose `://` is at `at`.
+/// Returns the host of the HTTP URL in `line` whose `://` is at byte `at`. `file` is the file that
+/// contains the line.
 fn host_at(line: &str, at: usize, file: &'static str) -> Option<ProjectHost> {
     let (before, after) = line.split_at(at);
     let scheme = ["https", "http"].into_iter().find(|scheme| before.ends_with(*scheme))?;

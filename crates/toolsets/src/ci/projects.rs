@@ -9,11 +9,12 @@ use super::build_tool::{BuildTool, ProjectProperties};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind as Entry, quoted_path};
 
-/// The maximum number of entries of a folder that are read to find projects.
+/// The maximum number of entries that are read from one folder to find projects.
 const NAMES_MAX: usize = 10_000;
 /// The maximum number of bytes of a project file that are read.
 const FILE_BYTES: u64 = 1 << 20;
-/// The deepest level at which projects are searched below a folder without one.
+/// The maximum number of folder levels below a folder at which projects are searched, if the folder
+/// itself has no project.
 const DEPTH_MAX: usize = 3;
 /// The maximum number of folders that are searched for projects.
 const FOLDERS_MAX: usize = 2000;
@@ -34,8 +35,8 @@ pub(super) struct WorkspaceProject {
     pub(super) facts: ProjectProperties,
 }
 
-/// Finds the projects in `folder`. If there are none, searches the folders around `folder`, then
-/// the folders below it.
+/// Finds the projects in `folder`. If there are none, searches the parent folders of `folder`, then
+/// the folders below `folder`.
 pub(super) fn find_nearest(
     root: &Root,
     folder: &str,
@@ -63,8 +64,8 @@ pub(super) fn find_nearest(
     find_below(root, folder, NestedProjectHandling::Skipped, watch)
 }
 
-/// Finds all projects in and below `folder`, including nested projects. If `folder` itself has
-/// none, also finds those of the folders around it.
+/// Finds all projects in and below `folder`, including nested projects. If `folder` itself has no
+/// project, also finds the projects of its nearest parent folder that has any.
 pub(super) fn find_all(
     root: &Root,
     folder: &str,
@@ -85,7 +86,7 @@ pub(super) fn find_all(
 }
 
 /// Checks that `folder` is a folder of the workspace. Returns its relative path without `.` and
-/// empty names.
+/// empty components.
 fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
     match root.kind_at(folder).map_err(|err| err.with_pointer("/path"))? {
         Some(Entry::Dir) => {}
@@ -107,7 +108,7 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// The choice to find or to skip projects inside other projects.
+/// Rule for projects inside other projects: find or skip them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NestedProjectHandling {
     Included,

@@ -23,8 +23,8 @@ fn parse_addopts(settings: &str) -> Option<Vec<String>> {
     }))
 }
 
-/// Returns the words of a TOML string or list that begins with `first` and ends in one of the lines
-/// `more`.
+/// Returns the words of a TOML string or list that begins on the line `first` and may continue on
+/// the lines `more`.
 fn parse_toml_value(first: &str, more: &[&str]) -> Option<Vec<String>> {
     let mut document = format!("value = {first}");
     let mut more = more.iter();
@@ -66,8 +66,8 @@ fn split_options(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns the options of a project without those that turn off pytest's output or its list of
-/// failed tests, in the form of `addopts`. Returns `None` if the project sets no such option.
+/// Returns the project's pytest options as a value of `addopts`, without options that turn off
+/// pytest's output or its list of failed tests. Returns `None` if the project sets no such option.
 pub(super) fn options_with_output(settings: &str) -> Option<String> {
     let words = parse_addopts(settings)?;
     let is_hiding = |(at, word): (usize, &String)| match word.as_str() {
@@ -91,7 +91,7 @@ fn quote_option(word: &str) -> String {
     }
 }
 
-/// Removes the options of pytest that leave out the counts or the ids of failed tests.
+/// Removes the pytest options that suppress the counts or the ids of failed tests.
 pub(super) fn without_quiet_options(args: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for arg in args {

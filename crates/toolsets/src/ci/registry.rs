@@ -23,9 +23,9 @@ use crate::confirmation::{
 const HOSTS_SETTING: &str = "sandbox.hosts";
 /// The setting that requires confirmation before dependencies are restored.
 const RESTORE_SETTING: &str = "sandbox.restore";
-/// Options with which a package manager uses no network.
+/// Options that keep a package manager from using the network.
 const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
-/// Advice in the refusal of a restore without a network.
+/// Advice for a caller whose restore was refused because it has no network.
 const OFFLINE_OPTION_ADVICE: &str =
     "if a cache has all dependencies, pass `--offline` in `args` (`--no-index` for pip)";
 /// The lines of the settings that allow a restore to use the network.
@@ -37,8 +37,8 @@ pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
 /// The start of the key of the question whether a restore may also reach hosts that only files of
 /// the project name.
 const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
-/// The start of the key of the question whether a restore may also reach hosts that were refused to
-/// it.
+/// The start of the key of the question whether a restore may also reach hosts to which the sandbox
+/// denied access.
 const REFUSED_HOSTS_QUESTION: &str = "restore_hosts";
 /// The number of characters of a hash in the key of a question.
 const HASH_CHARS: usize = 16;
@@ -51,8 +51,8 @@ pub(super) struct PackageRegistryAccess {
     named: String,
 }
 
-/// Returns the package managers whose settings name the hosts of a restore with `command`. There
-/// are none if the package manager cannot be asked, or is told to work offline.
+/// Returns the package managers whose settings name the hosts for a restore with `command`. Returns
+/// none if the package manager cannot be asked, or if `command` makes it work offline.
 pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [PackageHostSource] {
     let has = |wanted: &str| command.iter().any(|word| word == wanted);
     let program = command.first().map_or("", String::as_str);
@@ -81,11 +81,11 @@ fn is_offline(command: &[String]) -> bool {
 }
 
 impl CiContext {
-    /// Refuses a restore of `project` with `command` that has no access to a registry, if it
-    /// surely needs one: the settings give it no network, and no cache can have the dependencies.
+    /// Refuses a restore of `project` with `command` if the settings give it no network and no
+    /// cache can contain the dependencies.
     ///
     /// # Errors
-    /// A sentence with the setting that would allow the restore.
+    /// Fails with a sentence that names the setting which would allow the restore.
     pub(super) async fn check_restore_network(
         &self,
         ctx: &ToolContext,
@@ -122,11 +122,11 @@ impl CiContext {
         )))
     }
 
-    /// Returns the access of a restore of `project` with `command` to package registries. `None` if
-    /// the settings deny access to the user's registry, or if that registry is unknown.
+    /// Returns the access of a restore of `project` with `command` to package registries. Returns
+    /// `None` if the settings deny access to the user's registry, or if that registry is unknown.
     ///
     /// # Errors
-    /// The call was cancelled, or a person was asked and did not agree.
+    /// Fails if the call was cancelled, or if a person was asked and did not agree.
     pub(super) async fn registry_access(
         &self,
         ctx: &ToolContext,
@@ -195,12 +195,11 @@ impl CiContext {
     }
 
     /// Asks a person, if possible, whether a restore of `project` may also reach the hosts that
-    /// were
-    /// `refused`. Returns the access with these hosts. `None` if no host can be allowed, or if
-    /// nobody agrees.
+    /// were `refused`. Returns the access with these hosts. Returns `None` if no host can be
+    /// allowed, or if nobody agrees.
     ///
     /// # Errors
-    /// The call was cancelled, or the question ends the call until it is answered.
+    /// Fails if the call was cancelled, or if the call must end until the question is answered.
     pub(super) async fn allow_refused_hosts(
         &self,
         ctx: &ToolContext,
@@ -230,7 +229,8 @@ impl CiContext {
         Ok(Some(PackageRegistryAccess { hosts: Arc::new(hosts), named: named.clone() }))
     }
 
-    /// Returns `access` with the hosts of `rules`, and remembers that a person allowed them.
+    /// Returns `access` extended by the hosts of `rules`, and stores that a person allowed them for
+    /// `project`.
     async fn allow_hosts(
         &self,
         ctx: &ToolContext,
@@ -265,7 +265,7 @@ impl CiContext {
     }
 }
 
-/// Returns the name under which the allowed hosts of `project` are remembered.
+/// Returns the name under which the allowed hosts of `project` are stored.
 fn subject(project: &WorkspaceProject) -> String {
     format!("{} in {}", project.kind.name(), project.folder)
 }
@@ -295,8 +295,8 @@ fn registry_question(
     question
 }
 
-/// Returns the key of the question by which a person agreed, in an earlier run of this call, to
-/// reach the hosts `named` and those of the project.
+/// Returns the text of the question whether a restore of `project` may reach the hosts `named` by
+/// the user's settings, and the hosts `of_project` that only the project's files name.
 fn answered_key(ctx: &ToolContext, named: &str) -> Option<String> {
     let note = ctx.asker.stored_note()?;
     let (key, noted) = note.split_once(' ')?;
@@ -305,15 +305,15 @@ fn answered_key(ctx: &ToolContext, named: &str) -> Option<String> {
     (is_same && is_answered).then(|| key.to_owned())
 }
 
-/// Returns the key of the question about `hosts`. An earlier answer about other hosts has another
-/// key, so it is not used for this question.
+/// Returns the key of the question about `hosts`: `start` and a hash of `hosts`. An answer about
+/// different hosts has a different key, so that answer is not used for this question.
 fn hashed_key(start: &str, hosts: &str) -> String {
     let hash = blake3::hash(hosts.as_bytes()).to_hex();
     format!("{start}_{}", &hash[..HASH_CHARS])
 }
 
-/// Returns the rule for `sandbox.hosts` that would allow `refused`. `None` if a project may not
-/// have such a rule.
+/// Returns the rule for `sandbox.hosts` that would allow `refused`. Returns `None` if a project may
+/// not have such a rule.
 fn allowing_rule(refused: &RefusedHost) -> Option<String> {
     refused.allow.as_ref()?;
     // The settings limit the paths of this host, so nobody is asked about others.

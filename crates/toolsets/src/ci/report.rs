@@ -11,12 +11,12 @@ use toolgate_world::forwarder::RefusedHost;
 
 /// The maximum number of failures that the text of a report shows.
 const SHOWN_MAX: usize = 20;
-/// The maximum number of lines that the text of a report shows of a test's message, after the first
-/// one.
+/// The maximum number of lines of a test's message, after its first line, that the text of a report
+/// shows.
 const MORE_LINES_MAX: usize = 4;
 /// Longest name of a test or file in a failure, in bytes.
 const NAME_BYTES_MAX: usize = 1 << 10;
-/// Longest message of a failure, in bytes. The whole output has the rest.
+/// Longest message of a failure, in bytes. The complete message is in the program's output.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of bytes of output in the text of a report, if the failed tests explain the
 /// failure.
@@ -117,8 +117,8 @@ pub(super) enum FailureSeverity {
     Failure,
 }
 
-/// Shortens long texts of `failures`, and removes the last failures until all texts together fit
-/// into an answer. The first failure stays. Returns the number of removed failures.
+/// Shortens long texts of `failures`, and removes the last failures until all texts together have
+/// at most 256 KiB. The first failure is always kept. Returns the number of removed failures.
 pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
     let count = failures.len();
     let mut bytes = 0;
@@ -135,7 +135,7 @@ pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
 }
 
 impl CiTestCounts {
-    /// Adds `more` to `count`, which starts at 0 if it is unknown.
+    /// Adds `more` to `count`. An unknown count (`None`) becomes `more`.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));
     }
@@ -169,7 +169,8 @@ impl CiTestCounts {
 }
 
 impl CiFailure {
-    /// Cuts texts of the failure that are too long, and returns the bytes of all its texts.
+    /// Cuts the texts of the failure that are too long, and returns the total length of all its
+    /// texts in bytes.
     fn shorten(&mut self) -> usize {
         let names = [&mut self.file, &mut self.code, &mut self.test, &mut self.id];
         let names = names.into_iter().flatten().map(|text| (text, NAME_BYTES_MAX));
@@ -191,17 +192,17 @@ impl CiFailure {
         }
     }
 
-    /// Sets the file, line and column of the failure.
+    /// Returns the failure with the location `file`, `line` and `column`.
     pub(super) fn with_place(self, file: &str, line: Option<u32>, column: Option<u32>) -> Self {
         Self { file: Some(file.to_owned()), line, column, ..self }
     }
 
-    /// Sets the name of the failed test.
+    /// Returns the failure with `test` as the name of the failed test.
     pub(super) fn with_test(self, test: &str) -> Self {
         Self { test: Some(test.to_owned()), ..self }
     }
 
-    /// Sets the value of `filter` that runs the test.
+    /// Returns the failure with `id`, the test filter that runs only the failed test.
     pub(super) fn with_id(self, id: &str) -> Self {
         Self { id: Some(id.to_owned()), ..self }
     }
@@ -314,7 +315,7 @@ fn are_failed_tests(failures: &[CiFailure]) -> bool {
     !failures.is_empty() && failures.iter().all(is_test)
 }
 
-/// Returns the last whole lines of `output`, at most `bytes_max` bytes.
+/// Returns the last complete lines of `output`, at most `bytes_max` bytes.
 fn end_of_output(output: &str, bytes_max: usize) -> &str {
     let Some(excess) = output.len().checked_sub(bytes_max).filter(|excess| *excess > 0) else {
         return output;

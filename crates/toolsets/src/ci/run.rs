@@ -1,4 +1,4 @@
-//! `ci.run`: runs one command line in a folder, with the rules of `exec.run`.
+//! `ci.run`: runs a single command line in a folder, under the policy of `exec.run`.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl Tool for RunCommandLine {
 }
 
 impl RunCommandLine {
-    /// Converts the input to the input of `exec.run`.
+    /// Converts the input of `ci.run` to the input of `exec.run`.
     fn program_input(&self, input: RunCommandLineInput) -> exec::RunProgramInput {
         let RunCommandLineInput { command, args, path, timeout_ms, max_output_bytes } = input;
         let (command, args, shell) = match args {
@@ -119,7 +119,7 @@ impl RunCommandLine {
     }
 }
 
-/// Converts an error of `exec.run`, so that it names the input fields of `ci.run`.
+/// Makes `err`, an error of `exec.run`, name the input fields of `ci.run`.
 fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,

@@ -1,6 +1,6 @@
 //! Recognizes the test runner in a script of a `package.json`, to select tests by name.
 
-/// A JavaScript test runner that can run single tests.
+/// A JavaScript test runner that can select tests by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JavaScriptTestRunner {
     /// Test runner that is built into Node.
@@ -10,7 +10,7 @@ pub(super) enum JavaScriptTestRunner {
     Mocha,
 }
 
-/// Options of `node` whose value is a separate word.
+/// Options of `node` whose value is a separate argument.
 const VALUE_OPTIONS: [&str; 12] = [
     "--import",
     "--require",
@@ -30,8 +30,8 @@ const VALUE_OPTIONS: [&str; 12] = [
 const ARGS_ADVICE: &str = "pass its own options in `args`";
 
 impl JavaScriptTestRunner {
-    /// Recognizes the runner that receives arguments appended to `script`. If the runner cannot
-    /// select tests by name, the error gives advice.
+    /// Recognizes the test runner that receives arguments appended to `script`. If the runner
+    /// cannot select tests by name, the error gives advice.
     pub(super) fn from_script(script: &str) -> Result<Self, String> {
         let last = script.rsplit(['&', ';', '|']).next().unwrap_or_default();
         let words: Vec<&str> = last.split_whitespace().collect();

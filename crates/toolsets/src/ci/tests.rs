@@ -27,7 +27,7 @@ impl CiTestBench {
         Self::with_path(exec, std::env::var_os("PATH").expect("PATH is set"))
     }
 
-    /// Creates a bench whose programs are looked up in the folders of `path`.
+    /// Creates a test bench whose programs are looked up in the folders of `path`.
     fn with_path(exec: &exec::ExecSettings, path: OsString) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let names = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];

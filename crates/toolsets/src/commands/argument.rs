@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::table::{LeadingDashPolicy, ListOptionStyle};
 use super::type_note::ArgumentTypeNotation;
 
-/// Argument of a declared command, with its type and default.
+/// Argument of a declared command, with its type and default value.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArgument {
     pub(super) name: String,

@@ -42,14 +42,14 @@ pub(super) struct ArtefactFolders<'f> {
     pub(super) outside: Vec<PathBuf>,
 }
 
-/// A pattern whose placeholders are replaced by argument values.
+/// An artefact pattern whose placeholders were replaced by argument values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FilledArtefactPattern {
     /// A search for files in the workspace, or in the folder `base` if it is set.
     Within { base: Option<PathBuf>, search: ArtefactFileQuery },
     /// A path outside all folders in which the program may write artefacts.
     Outside(String),
-    /// Query with a pattern that no artefact can match.
+    /// A pattern that no artefact can match.
     Impossible,
 }
 
@@ -58,17 +58,19 @@ pub(super) enum FilledArtefactPattern {
 pub(super) enum ArtefactFileQuery {
     /// Query for a single path, without glob syntax.
     Single(String),
-    /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
+    /// A glob below a folder. `depth` is the number of folder levels to search, unless `deep` is
+    /// set.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
 }
 
-/// The files that a finished command created or changed, as far as its patterns match them.
+/// The files that a finished command created or changed, and that match the command's artefact
+/// patterns.
 #[derive(Debug, Default)]
 pub(super) struct CollectedArtefacts {
     /// The open files, by path: relative to the workspace, or absolute if outside.
     pub(super) files: BTreeMap<String, Arc<std::fs::File>>,
-    /// Paths outside all folders of artefacts that the command may have written, but that are not
-    /// included.
+    /// Paths that are not collected although the command may have written to them: outside all
+    /// artefact folders, or unreadable.
     pub(super) left_out: Vec<String>,
     /// Notes about files that are not included, with the reason.
     pub(super) notes: Vec<String>,
@@ -113,8 +115,9 @@ impl ArtefactPattern {
         self.0.iter().filter_map(insert).collect()
     }
 
-    /// Fills in the arguments of a call, for a program that starts in `cwd`. Returns one result per
-    /// value of a list, and none if an argument is absent or clearly not a file.
+    /// Inserts the arguments of a call into the pattern, for a program that starts in `cwd`.
+    /// Returns one filled pattern per value of a list. Returns none if an argument is absent,
+    /// empty, `-` or a URL.
     pub(super) fn fill(
         &self,
         given: &CommandArgumentValues<'_>,
@@ -152,7 +155,8 @@ impl ArtefactPattern {
     }
 }
 
-/// Resolves the pattern `chars` relative to `cwd`, which is relative to the workspace.
+/// Resolves the filled pattern `chars` relative to `cwd`. The path `cwd` is relative to the
+/// workspace.
 fn resolve_query(
     chars: &[ArtefactPatternChar],
     cwd: &str,
@@ -192,8 +196,8 @@ fn absolute_names(start: &str, chars: &[ArtefactPatternChar]) -> Vec<Vec<Artefac
     names
 }
 
-/// Returns the components `names` of a path without those of `folder`; `None` if the path is
-/// outside of it.
+/// Returns the path components in `names` that follow those of `folder`. Returns `None` if the path
+/// is outside `folder`.
 fn names_below<'n>(
     names: &'n [Vec<ArtefactPatternChar>],
     folder: &Path,
@@ -213,7 +217,8 @@ fn name_text(name: &[ArtefactPatternChar]) -> String {
     name.iter().map(|(c, _)| c).collect()
 }
 
-/// Returns the search for the path or glob `names`; `None` for the folder itself.
+/// Returns the query for the path or glob whose components are `names`. Returns `None` if `names`
+/// is empty.
 fn file_query(names: &[Vec<ArtefactPatternChar>]) -> Option<ArtefactFileQuery> {
     let is_plain = |name: &Vec<ArtefactPatternChar>| {
         let is_syntax = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}');
@@ -279,7 +284,8 @@ impl CollectedArtefacts {
         Ok(collected)
     }
 
-    /// Notes that the file at `path` is not included because it `why`.
+    /// Adds a note that the file at `path` is not included. `why` continues the sentence that
+    /// starts with the path.
     fn leave_out(&mut self, path: String, why: &str) {
         self.notes.push(format!("{} {why}, so it is not an artefact", quoted_path(&path)));
         self.left_out.push(path);

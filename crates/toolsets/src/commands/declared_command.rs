@@ -57,9 +57,9 @@ pub(super) struct CommandDeclarationLocation {
 pub(super) struct CommandProgram {
     /// The name in the declaration, which is also the key in the setting `commands.programs`.
     pub(super) name: String,
-    /// The program's name or absolute path, unless the environment variable overrides it.
+    /// The program's name or absolute path. The environment variable in `env` can override it.
     pub(super) at: String,
-    /// The environment variable that overrides the path.
+    /// The environment variable that overrides the program's path.
     pub(super) env: Option<String>,
 }
 
@@ -90,8 +90,8 @@ impl DeclaredCommand {
         &self.place.file
     }
 
-    /// Returns a text that differs if the command runs another program or runs it otherwise. The
-    /// location of the program is left out, because it differs between machines.
+    /// Returns a text that describes the program and its command line, to detect changes of the
+    /// declaration. The path of the program is not included, because it differs between machines.
     pub(super) fn fingerprint(&self) -> String {
         let Self { argv, arguments, stdin, cwd, env, env_keep, hosts, success, .. } = self;
         let CommandProgram { name, at: _, env: program_env } = &self.program;
@@ -105,8 +105,8 @@ impl DeclaredCommand {
         )
     }
 
-    /// Returns the program's path if it is absolute. `variable` reads the server's environment,
-    /// which may override it.
+    /// Returns the program's path if it is absolute. `variable` reads the server's environment
+    /// variables, one of which may override the path.
     pub fn program_path(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         let CommandProgram { name: _, at, env } = &self.program;
         let set = env.as_deref().and_then(variable).filter(|at| !at.is_empty());
@@ -148,7 +148,8 @@ impl DeclaredCommand {
         schema
     }
 
-    /// Finds the argument that has `name` as an alias or in another spelling, and returns its name.
+    /// Finds the argument that has `name` as an alias or as a variant spelling, and returns the
+    /// argument's name.
     pub(super) fn find_alias(&self, name: &str) -> Option<&str> {
         let has_alias =
             |argument: &&CommandArgument| argument.aliases.iter().any(|alias| alias == name);
@@ -168,7 +169,7 @@ impl DeclaredCommand {
         self.arguments.iter().any(|argument| argument.name == name)
     }
 
-    /// Renames aliases in `input` to the names of their arguments. If an argument is given twice
+    /// Renames aliases in `input` to the names of their arguments. If an argument is present twice
     /// with different values, the alias stays, so that the call is refused.
     pub(super) fn normalised(&self, input: Value) -> Value {
         let Value::Object(fields) = input else { return input };

@@ -37,7 +37,7 @@ pub struct CommandDeclarationSource {
 pub struct CommandLoadError {
     /// The file with the error.
     pub file: PathBuf,
-    /// Line of the error from 1, or 0 for the whole file.
+    /// The number of the line with the error, from 1. 0 means the complete file.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
@@ -45,7 +45,7 @@ pub struct CommandLoadError {
     pub message: String,
 }
 
-/// Beginning of an error message: the file, line and column.
+/// Start of an error message, displayed as `FILE:LINE:COLUMN`.
 struct ErrorLocationPrefix<'p>(&'p Path, usize, usize);
 
 impl fmt::Display for ErrorLocationPrefix<'_> {
@@ -74,7 +74,7 @@ impl CommandDeclarationError {
 /// Loads the commands from the configuration and from the packs in `settings`.
 ///
 /// # Errors
-/// Fails at the first error in a file, and if a file cannot be read.
+/// Fails at the first error in a file, or if a file cannot be read.
 pub fn load_commands(
     settings: &CommandSettings,
     configuration: Option<&CommandDeclarationSource>,
@@ -110,14 +110,14 @@ fn base_folder(configuration: Option<&CommandDeclarationSource>) -> &Path {
     configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }
 
-/// Returns the program paths in the settings, made absolute.
+/// Returns the program paths in `settings`, by program name. Relative paths are resolved against
+/// `base`.
 fn absolute_programs(settings: &CommandSettings, base: &Path) -> BTreeMap<String, String> {
     let programs = settings.programs.iter();
     programs.map(|(name, program)| (name.clone(), absolute_program(program, base))).collect()
 }
 
-/// Makes the path `program` absolute, starting from the folder `base`. A name without `/` stays
-/// unchanged.
+/// Resolves the path `program` against the folder `base`. A name without `/` stays unchanged.
 pub(super) fn absolute_program(program: &str, base: &Path) -> String {
     if !program.contains('/') {
         return program.to_owned();
@@ -211,7 +211,7 @@ fn resolve_commands(
     Ok(all)
 }
 
-/// Refuses two declared commands with the same name in any spelling.
+/// Refuses two declared commands whose names differ only in spelling, such as `-` and `_`.
 fn check_distinct(all: &[DeclaredCommand]) -> Result<(), CommandLoadError> {
     let mut seen: BTreeMap<String, &DeclaredCommand> = BTreeMap::new();
     for declared in all {
@@ -251,8 +251,8 @@ impl CommandDeclarationSource {
     }
 }
 
-/// Fuzzes a pack and, after the byte 0x1f, the input of a call to its commands. An error must name
-/// a line of the file, and normalizing an input twice must give the same result as once.
+/// Loads a fuzzed pack and, after the byte 0x1f, normalizes a fuzzed input for its commands. Panics
+/// if an error names no line of the file, or if a second normalization changes the input.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

@@ -40,8 +40,8 @@ pub(super) struct CommandDefaults {
 }
 
 impl CommandDefaults {
-    /// Reads the table `[defaults]` of a file with commands. Refuses settings that only a single
-    /// command may have.
+    /// Reads the `[defaults]` table of a file that declares commands. Refuses keys that only a
+    /// single command may have.
     pub(super) fn new(
         defaults: Option<Spanned<CommandDeclarationTable>>,
     ) -> Result<Self, CommandDeclarationError> {
@@ -261,7 +261,8 @@ fn check_argument_texts(
     json_texts(&schema).into_iter().try_for_each(|text| check_text(place, &subject, text))
 }
 
-/// Refuses a text that is too long or has a hidden character.
+/// Refuses `text` if it is too long or has a hidden character. `place` is the location for the
+/// error, and `subject` is the name of the text in the error.
 fn check_text(
     place: &Spanned<String>,
     subject: &str,
@@ -392,7 +393,7 @@ fn check_distinct(
     Ok(())
 }
 
-/// Finds the argument with the name `name`.
+/// Returns the index of the argument `name` in `arguments`. The error suggests a similar name.
 fn find_argument(arguments: &[CommandArgument], name: &str) -> Result<usize, String> {
     let found = arguments.iter().position(|argument| snake(&argument.name) == snake(name));
     found.ok_or_else(|| {

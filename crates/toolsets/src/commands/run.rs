@@ -233,8 +233,8 @@ impl DeclaredCommandTool {
     }
 }
 
-/// Refuses an argument that names an artefact outside the folders that a program in the sandbox can
-/// write. The sandbox would discard the file, and the call would still succeed.
+/// Refuses a call if an argument names an artefact outside the folders that a program in the
+/// sandbox can write. The sandbox would discard the file, and the call would still succeed.
 fn check_reachable(
     filled: &[FilledArtefactPattern],
     pattern: &ArtefactPattern,
@@ -310,7 +310,7 @@ fn artefact_note(artefacts: &[String]) -> Option<String> {
     (!shown.is_empty()).then(|| format!("artefacts: {}{more}", shown.join(", ")))
 }
 
-/// Finds the program of a command. The environment variable comes first, then the settings, then
+/// Finds the program of a command: by its environment variable, or else by the settings, or else by
 /// the declaration.
 fn find_program(
     declared: &DeclaredCommand,

@@ -118,7 +118,7 @@ pub(super) struct ArgumentDeclarationTable {
     pub(super) r#type: Option<Spanned<String>>,
     /// The argument's description.
     pub(super) about: Option<String>,
-    /// The argument's value if a call does not give one.
+    /// Default value of the argument, used if a call does not set the argument.
     pub(super) default: Option<Spanned<Value>>,
     /// The program's own default. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
@@ -230,7 +230,8 @@ impl<'de> Deserialize<'de> for DeclaredArgvElement {
     }
 }
 
-/// Converts an argument's type note or table to a table. The span becomes the location of the note.
+/// Converts an argument's type note or table to a table. Error messages about a type note point to
+/// its location in the file.
 pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentDeclarationTable {
     let span = arg.span();
     match arg.into_inner() {

@@ -19,7 +19,8 @@ pub(super) enum ArgvTemplateItem {
     Spread(usize),
     /// Options of all arguments that the template does not name, written `{options}`.
     Rest,
-    /// A group of elements that is left out completely if an argument in it is absent.
+    /// A group of elements. If an argument in the group is absent, no element of the group produces
+    /// a word.
     Group(Vec<ArgvTemplateItem>),
 }
 
@@ -96,8 +97,8 @@ impl ArgvTemplateItem {
         }
     }
 
-    /// Returns the indexes of the arguments that must have a value, so that this element has a
-    /// word.
+    /// Returns the indexes of the arguments that must always have a value. This element inserts
+    /// them into a word that is not optional.
     pub(super) fn required_arguments(&self) -> Vec<usize> {
         match self {
             Self::Word { optional: false, .. } => self.arguments(),
@@ -109,8 +110,8 @@ impl ArgvTemplateItem {
         }
     }
 
-    /// Appends the words of this element to `argv`. `rest` are the arguments that the template does
-    /// not name.
+    /// Appends the words of this element to `argv`. `rest` contains the indexes of the arguments
+    /// that the template does not name.
     pub(super) fn render(
         &self,
         given: &CommandArgumentValues<'_>,
@@ -139,7 +140,7 @@ impl ArgvTemplateItem {
     }
 }
 
-/// Splits a template into text and braces. `{{` stands for a brace.
+/// Splits a template into text and placeholders in braces. `{{` stands for a literal brace.
 pub(super) fn split_pieces(template: &str) -> Result<Vec<RawTemplatePiece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -314,7 +315,8 @@ fn push_pair(
     Ok(())
 }
 
-/// Returns a value as the word after its option. Refuses a value that looks like an option.
+/// Returns `value` as the word that follows its option on the command line. Refuses a value that
+/// looks like an option.
 fn option_value(
     argument: &CommandArgument,
     value: &Value,
@@ -340,7 +342,7 @@ fn option_like_error(pointer: &str, text: &str) -> ToolError {
     )
 }
 
-/// Returns a number as one word, with all its digits. Exponents are written out, because not every
+/// Returns `number` as one word, with all its digits. Exponents are written out, because not every
 /// program reads them, and `2.0` becomes `2`.
 fn number_text(number: &Number, pointer: &str) -> Result<String, ToolError> {
     let text = number.as_str();

@@ -27,7 +27,7 @@ use crate::exec;
 use toolgate_world::sandbox::{SandboxPaths, SandboxProfile, SandboxSettings};
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
-/// The commands that a configuration declares, over a workspace with a small program.
+/// Test bench: the commands that a configuration declares, and a workspace with a small program.
 struct CommandTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,
@@ -41,13 +41,15 @@ fn load(text: &str) -> Result<Vec<DeclaredCommand>, CommandLoadError> {
     load_commands(&CommandSettings::default(), Some(&source))
 }
 
-/// Returns the declaration of one command, `x.y`, that runs `program`, with the lines `rest`.
+/// Returns the TOML declaration of the command `x.y`, which runs `program`. `rest` contains further
+/// lines of the declaration.
 fn declaration(program: &str, rest: &str) -> String {
     format!("[command.\"x.y\"]\nabout = \"A test.\"\nprogram = \"{program}\"\n{rest}")
 }
 
 impl CommandTestBench {
-    /// Creates the command `x.y`, whose program is the shell script `script`.
+    /// Creates the command `x.y`, whose program is the shell script `script`. `rest` contains
+    /// further lines of the declaration.
     fn script(script: &str, rest: &str) -> Self {
         let workspace = TempDir::new().expect("a temporary directory");
         let program = workspace.path().join("program");
@@ -57,7 +59,8 @@ impl CommandTestBench {
         Self::with(workspace, declared.expect("the declaration is valid"))
     }
 
-    /// Creates the command `x.y`, whose program may write the folder `outside`, too.
+    /// Creates the command `x.y`, whose program is the shell script `script` and may also write to
+    /// the folder `outside`.
     fn script_that_writes(outside: &Path, script: &str, rest: &str) -> Self {
         let write = vec![outside.to_str().expect("it is UTF-8").to_owned()];
         let profile = SandboxProfile::Off;
@@ -68,7 +71,8 @@ impl CommandTestBench {
         Self::with_sandbox(bench.workspace, declared.expect("it is valid"), sandbox)
     }
 
-    /// Returns the command `x.y` with the same program in the sandbox profile `workspace`.
+    /// Returns the command `x.y` with its current program, in the sandbox profile `workspace`.
+    /// `rest` contains further lines of the declaration.
     fn in_sandbox(self, rest: &str) -> Self {
         let profile = SandboxProfile::Workspace;
         let settings = SandboxSettings { profile, ..SandboxSettings::default() };
@@ -107,7 +111,7 @@ impl CommandTestBench {
         self.tool("x.y").run(&ToolContext { events, ..ctx() }, input).await
     }
 
-    /// Returns the produced files with their contents.
+    /// Returns the names of the produced files with their contents.
     fn produced_files(&self) -> Vec<(String, String)> {
         let mut files = Vec::new();
         for event in self.events.lock().expect("no panic").iter() {
@@ -132,13 +136,13 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns the arguments in the `argv` of a result.
+/// Returns the arguments in the `argv` field of a result.
 fn argv_of(output: &ToolOutput) -> Vec<String> {
     let argv = output.value["argv"].as_array().expect("argv is an array").iter().skip(1);
     argv.map(|word| word.as_str().expect("a word is a string").to_owned()).collect()
 }
 
-/// Returns the pointer and the message of a refusal.
+/// Returns the JSON Pointer and the message of a refusal. Panics if the call succeeded.
 fn refusal(outcome: Result<ToolOutput, ToolError>) -> (String, String) {
     let err = outcome.expect_err("it is refused");
     match err.fault {

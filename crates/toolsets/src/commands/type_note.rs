@@ -16,9 +16,9 @@ pub(super) enum ArgumentValueKind {
     Number,
     /// Type of an argument that takes a boolean.
     Flag,
-    /// Type of an argument that takes one of these words.
+    /// Type of an argument that takes one of the listed words.
     Choice(Vec<String>),
-    /// Type of an argument that takes any value. The argument's own schema restricts it.
+    /// Type of an argument that takes any value. The argument's JSON Schema can restrict the value.
     Any,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum ArgumentValueCount {
     One,
     /// Argument that takes a list of any length.
     Many,
-    /// Argument that takes a list of this length.
+    /// Argument that takes a list of exactly this length.
     Exactly(usize),
 }
 
@@ -111,7 +111,7 @@ impl ArgumentTypeNotation {
         ))
     }
 
-    /// Parses the default value in the type note `note`, which is `text`.
+    /// Parses `text`, the default value in the type note `note`.
     fn parse_default(&self, text: &str, note: &str) -> Result<Value, String> {
         let is_plain = matches!(
             self.kind,

@@ -14,8 +14,8 @@ use crate::front_matter;
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, quoted_path};
 
-/// Largest document, or metadata file, that can be loaded, in bytes. A larger one fills an agent's
-/// context; `files.read` reads a part of it.
+/// The largest document or metadata file that can be loaded, in bytes. A larger file would fill an
+/// agent's context. `files.read` can read parts of it.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The tool `docs.load.fetch`.
@@ -145,7 +145,7 @@ fn read(root: &Root, path: &str, watch: &DiskWorkMonitor) -> Result<Vec<u8>, Too
     file.read(0, size, watch)
 }
 
-/// Reads metadata from the JSON or YAML file at `path`.
+/// Reads a document's metadata from the JSON or YAML file at `path`.
 fn read_metadata(
     root: &Root,
     path: &str,
@@ -175,8 +175,8 @@ fn read_metadata(
     }
 }
 
-/// Returns the front matter of a document. A `---` line without a closing one does not start front
-/// matter.
+/// Returns the front matter of a document, or an empty map if there is none. A `---` line without a
+/// closing `---` line does not start front matter.
 fn parse_front_matter(content: &str) -> Result<Map<String, Value>, String> {
     let Ok(parts) = front_matter::split_if_any(content) else { return Ok(Map::new()) };
     if parts.head.trim().is_empty() {
@@ -206,7 +206,7 @@ impl DocumentEncoding {
         }
     }
 
-    /// Decodes `bytes`, or returns `None` if they are not in this encoding.
+    /// Decodes `bytes`, or returns `None` if they are not valid in this encoding.
     fn decode(self, bytes: &[u8]) -> Option<String> {
         match self {
             Self::Utf8 => String::from_utf8(bytes.to_owned()).ok(),

@@ -9,12 +9,12 @@ use super::template::{DocumentTemplateValues, fill_template};
 use super::{sha256, yaml};
 use toolgate_world::Root;
 
-/// The largest text that one call renders, in bytes.
+/// The maximum size of the Markdown text that one call renders, in bytes.
 const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
 /// The tool `docs.render`. It writes nothing, and equal input gives equal output.
 pub struct RenderMarkdown {
-    /// The workspace, whose blocking threads the tool uses. The tool reads no file.
+    /// The workspace root. The tool runs on its blocking threads, but reads no file.
     pub(super) root: Root,
 }
 

@@ -1,4 +1,4 @@
-//! `docs.search`: searches documents by meaning.
+//! `docs.search`: searches documents by meaning and words.
 
 use std::sync::Arc;
 

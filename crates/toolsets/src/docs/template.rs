@@ -1,5 +1,5 @@
-//! Fills in templates with `{{ name }}`. There is no code and no loop, and inserted text is not
-//! expanded again.
+//! Fills in templates with `{{ name }}`. Templates have no code and no loops, and inserted text is
+//! not expanded again.
 
 use serde_json::{Map, Value};
 
@@ -10,11 +10,10 @@ pub(super) struct DocumentTemplateValues<'n> {
     pub(super) metadata: &'n Map<String, Value>,
 }
 
-/// Replaces the names in `template` by their values in `names`.
+/// Replaces each name in `template` by its value in `names`.
 ///
 /// # Errors
-///
-/// Fails if a name is unknown or not closed, or the text has more than `bytes_max` bytes.
+/// Fails if a name is unknown or not closed, or if the result has more than `bytes_max` bytes.
 pub(super) fn fill_template(
     template: &str,
     names: &DocumentTemplateValues<'_>,
@@ -45,7 +44,7 @@ pub(super) fn fill_template(
     Ok(text)
 }
 
-/// Returns the line of `template`, from 1, on which its last `left` bytes begin.
+/// Returns the number of the line in `template`, from 1, on which its last `left` bytes begin.
 fn line_of(template: &str, left: usize) -> usize {
     template[..template.len() - left].matches('\n').count() + 1
 }

@@ -10,7 +10,7 @@ use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind};
 use super::*;
 use crate::{files, search};
 
-/// The tools, in a workspace with given files.
+/// Test bench: the tools of `docs`, in a workspace with given files.
 struct DocsTestBench {
     _folder: TempDir,
     tools: Vec<Arc<dyn AnyTool>>,

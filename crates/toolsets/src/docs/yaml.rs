@@ -4,16 +4,17 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Writes `fields` as a block of YAML lines. Returns `None` if it has more than `bytes_max` bytes.
+/// Writes `fields` as a block of YAML lines. Returns `None` if the block has more than `bytes_max`
+/// bytes.
 ///
-/// Deep values take far more room than in JSON, because each of their lines is indented.
+/// Deeply nested values take far more bytes than in JSON, because each of their lines is indented.
 pub(super) fn yaml_block(fields: &Map<String, Value>, bytes_max: usize) -> Option<String> {
     let mut block = YamlBlockWriter { text: String::new(), bytes_max };
     block.write_fields(fields, 0)?;
     Some(block.text)
 }
 
-/// A YAML block under construction. Its methods return `None` as soon as it is too long.
+/// A YAML block under construction. Methods return `None` as soon as the block is too long.
 struct YamlBlockWriter {
     text: String,
     bytes_max: usize,
@@ -68,7 +69,7 @@ fn sorted_fields(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     fields
 }
 
-/// Returns `words` as a plain scalar if that is unambiguous, or in double quotes.
+/// Returns `words` as a plain YAML scalar if that is unambiguous, or else in double quotes.
 fn scalar(words: &str) -> String {
     let is_plain_char =
         |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | ',' | '(' | ')');

@@ -1,4 +1,4 @@
-//! Asks a person before programs that the setting `exec.confirm` lists are run.
+//! Asks a person before a program runs that the setting `exec.confirm` lists.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -14,15 +14,18 @@ use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::processes::ProgramStartRequest;
 
-/// The prefix of the key of a question whether a program may run.
+/// The prefix of the key of each question whether a program may run.
 const QUESTION_KEY: &str = "exec.confirm";
 /// The longest command line, in characters, that can be confirmed. The person must see all of it.
 const ARGV_CHARS_MAX: usize = 8000;
 /// The number of characters of standard input that the question shows.
 const STDIN_CHARS_MAX: usize = 1000;
 
-/// Asks a person to confirm `start`, if a pattern in `exec.confirm` matches it. `cwd` is the
-/// directory in the call's own spelling.
+/// Asks a person to confirm `start`, if a pattern in `exec.confirm` matches `start`. `cwd` is the
+/// directory as the caller wrote it.
+///
+/// # Errors
+/// Fails if the person refuses or cannot be asked.
 pub(super) async fn confirm(
     ctx: &ToolContext,
     WorkspaceProgramRunner { root, settings, .. }: &WorkspaceProgramRunner,
@@ -56,7 +59,7 @@ pub(super) async fn confirm(
     .await
 }
 
-/// Describes the directory and the workspace in which the program runs.
+/// Describes the workspace `root` and the directory `cwd` in which the program runs.
 fn describe_place(root: &Root, cwd: Option<&str>) -> String {
     let folder = cwd.map(|cwd| format!("{cwd:?} of ")).unwrap_or_default();
     let workspace = root.path();
@@ -65,14 +68,14 @@ fn describe_place(root: &Root, cwd: Option<&str>) -> String {
 }
 
 /// Returns the key of `question`, with a digest of its text. A confirmation is therefore not valid
-/// for a question that has changed, e.g. because the program was replaced.
+/// for a changed question, for example after the program was replaced.
 fn question_key(question: &str) -> String {
     let digest = Sha256::digest(question);
     format!("{QUESTION_KEY}.{}", HEXLOWER.encode(&digest[..8]))
 }
 
-/// Returns `true` if `start` matches `pattern`: a program, optionally followed by its first
-/// arguments.
+/// Returns `true` if `start` matches `pattern`, which consists of a program and, optionally, its
+/// first arguments.
 fn matches_pattern(pattern: &str, start: &ProgramStartRequest) -> bool {
     let mut words = pattern.split_whitespace();
     let Some(program) = words.next() else { return false };
@@ -81,8 +84,8 @@ fn matches_pattern(pattern: &str, start: &ProgramStartRequest) -> bool {
         && is_program(program, start)
 }
 
-/// Returns `true` if `start` runs `program`, by the name in the call, by its path, or by the file
-/// to which the name or path leads.
+/// Returns `true` if `start` runs `program`. `program` can be the name in the call, the path, or
+/// the file to which the path leads through symlinks.
 fn is_program(program: &str, start: &ProgramStartRequest) -> bool {
     let is_one = |path: &Path| match program.contains('/') {
         true => path == Path::new(program),

@@ -16,7 +16,7 @@ pub(super) enum OutputTextEncoding {
     Base64,
 }
 
-/// Encodes `bytes` as a string.
+/// Encodes `bytes` as a string, and returns it with the encoding used.
 pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputTextEncoding) {
     match String::from_utf8(bytes) {
         Ok(text) => (text, OutputTextEncoding::Utf8),
@@ -24,7 +24,7 @@ pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputTextEncoding) {
     }
 }
 
-/// Decodes `text` to bytes. Invalid base64 gives no bytes.
+/// Decodes `text` to bytes. Invalid base64 decodes to no bytes.
 pub(super) fn decode(text: &str, encoding: OutputTextEncoding) -> Cow<'_, [u8]> {
     match encoding {
         OutputTextEncoding::Utf8 => text.as_bytes().into(),
@@ -48,8 +48,7 @@ pub(super) fn whole_chars_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// Returns the number of bytes at the start of `bytes` that belong to an earlier UTF-8 character,
-/// at most 3.
+/// Returns the number of bytes at the start of `bytes` that continue a UTF-8 character, at most 3.
 pub(super) fn continuation_len(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count()
 }

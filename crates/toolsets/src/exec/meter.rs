@@ -3,25 +3,26 @@
 use grep_matcher::{Captures, Matcher};
 use grep_regex::{RegexCaptures, RegexMatcher};
 
-/// Reads progress from a program's output with a pattern that has one group (a percentage) or two
-/// (done and total).
+/// Parser that reads progress from a program's output. The pattern has one group (a percentage) or
+/// two groups (done and total).
 pub(crate) struct OutputProgressParser<'m> {
     pattern: &'m RegexMatcher,
     captures: RegexCaptures,
-    /// The share of the work that is done (0 to 1), as last read. It never decreases.
+    /// The completed fraction of the work (0 to 1), as last read. The value never decreases.
     share: f64,
 }
 
 impl<'m> OutputProgressParser<'m> {
-    /// Creates a parser that reads progress from the groups of `pattern`. With a pattern that has
-    /// no groups, the parser never finds progress.
+    /// Creates a parser that reads progress from the capture groups of `pattern`. Returns `None` if
+    /// the matcher cannot capture groups. Without groups in the pattern, the parser never finds
+    /// progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
         let captures = pattern.new_captures().ok()?;
         Some(Self { pattern, captures, share: -1.0 })
     }
 
-    /// Returns the done and total amounts from the last line of `text` that has them. `None` unless
-    /// the share of the work that is done has increased.
+    /// Returns the done and total amounts from the last line of `text` that has them. Returns
+    /// `None` unless the completed fraction has increased.
     pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
         let (done, total) =
             text.rsplit(['\n', '\r']).find_map(|line| self.last_match(line.as_bytes()))?;

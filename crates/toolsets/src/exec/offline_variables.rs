@@ -1,10 +1,10 @@
-//! Environment variables with which package managers do not wait for a network that they do not
+//! Environment variables that keep package managers from waiting for a network that they do not
 //! have.
 
 use toolgate_world::sandbox::ProgramConfinement;
 
-/// Environment variables with which package managers do not repeat downloads. Without a network,
-/// repetitions only delay the failure, by minutes.
+/// Environment variables that keep package managers from retrying downloads. Without a network,
+/// retries only delay the failure by minutes.
 pub(crate) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
     ("npm_config_fetch_retries", "0"),
     ("YARN_HTTP_RETRY", "0"),
@@ -13,13 +13,12 @@ pub(crate) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
     ("CARGO_NET_RETRY", "0"),
 ];
 
-/// Package managers, which repeat failed downloads.
+/// Names of package managers that retry failed downloads.
 const PACKAGE_MANAGERS: [&str; 11] =
     ["npm", "npx", "pnpm", "pnpx", "yarn", "pip", "pip3", "uv", "uvx", "cargo", "poetry"];
 
-/// Returns the [`OFFLINE_VARIABLES`] if a program with the confinement `confinement` has no
-/// network, and one of the `words` of its command line names a package manager. Otherwise returns
-/// none.
+/// Returns [`OFFLINE_VARIABLES`] if a program confined by `confinement` has no network, and one of
+/// `words`, its command line, names a package manager. Otherwise returns an empty slice.
 pub(super) fn offline_variables<'w>(
     confinement: Option<&ProgramConfinement>,
     words: impl IntoIterator<Item = &'w str>,
@@ -31,7 +30,8 @@ pub(super) fn offline_variables<'w>(
     }
 }
 
-/// Returns `true` if a word in `text`, which may be a script or a path, is a package manager.
+/// Returns `true` if a word in `text` is the name of a package manager. `text` may be a script or a
+/// path.
 fn names_package_manager(text: &str) -> bool {
     let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
     text.split(is_end).any(|word| PACKAGE_MANAGERS.contains(&word))

@@ -12,7 +12,7 @@ use super::output_extent::OutputStreamInfo;
 use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
-/// Parts of messages about a failed name resolution or connection, in lower case.
+/// Parts of messages that report a failed name resolution or connection, in lower case.
 const NETWORK_ERRORS: [&str; 19] = [
     "could not resolve",
     "couldn't resolve",
@@ -37,7 +37,8 @@ const NETWORK_ERRORS: [&str; 19] = [
 /// Note for a program that failed because it did not use the proxy.
 const BYPASS_NOTE: &str = "; programs reach the allowed hosts only through the proxy in HTTPS_PROXY \
                            and HTTP_PROXY, so a program that ignores it has no network and no DNS";
-/// The maximum number of refused hosts in a note. The structured result has all.
+/// The maximum number of refused hosts that a note names. The structured result lists all refused
+/// hosts.
 const REFUSED_SHOWN_MAX: usize = 8;
 
 /// The result of running a program.
@@ -109,7 +110,7 @@ impl SandboxStatus {
     /// Returns a note about missing sandbox layers, if there are any.
     ///
     /// Control groups are not mentioned: few servers have them unless run as root, and limits per
-    /// process apply instead. The structured result names them.
+    /// process apply instead. The structured result lists missing control groups.
     pub(crate) fn note(&self) -> Option<String> {
         let Self::Partly(coverage) = self else { return None };
         let missing = coverage.missing.iter().map(|it| it.layer);
@@ -124,8 +125,8 @@ impl SandboxStatus {
 
 impl ProgramRunResult {
     /// Formats the result as text. `longer` explains how to extend the timeout. `more` explains how
-    /// to get more of an output that is cut and that the caller cannot read with `exec_output`; it
-    /// may be empty.
+    /// to get more of a cut output that the caller cannot read with `exec_output`. `more` may be
+    /// empty.
     pub(crate) fn text(&self, longer: &str, more: &str) -> ResultText {
         let Self { exit_code, duration_ms, output_id, .. } = self;
         let id = output_id.as_deref();
@@ -156,8 +157,8 @@ impl ProgramRunResult {
         ResultText::from_body(body).with_note(note)
     }
 
-    /// Returns a note if the program failed, reports a network error, and had no network, or only
-    /// one that it did not use.
+    /// Returns a note if the program failed with a network error, and had no network or did not use
+    /// the proxy.
     pub(crate) fn offline_note(&self) -> Option<String> {
         let is_explained = self.exit_code == 0
             || !self.sandbox.is_offline()
@@ -170,7 +171,7 @@ impl ProgramRunResult {
         }
     }
 
-    /// Classifies the exit: it is a success if the program ended by itself with an exit code in
+    /// Classifies the exit. A run is a success if the program exited by itself with an exit code in
     /// `success`.
     pub(crate) fn ending(&self, success: &[i32]) -> ToolRunStatus {
         let is_own = self.signal.is_none() && !self.timed_out;
@@ -182,7 +183,7 @@ impl ProgramRunResult {
     }
 }
 
-/// Returns a note about hosts that were refused, if there are any.
+/// Returns a note about the hosts in `refused`, or `None` if there are none.
 pub(crate) fn refusal_note(refused: &[RefusedHost]) -> Option<String> {
     let shown = refused.iter().take(REFUSED_SHOWN_MAX);
     let mut note: String =
@@ -210,7 +211,8 @@ fn has_network_error(output: &str) -> bool {
     NETWORK_ERRORS.iter().any(|error| output.contains(error))
 }
 
-/// Returns the exit code and the signal of a program that ended with `status`.
+/// Returns the exit code and the signal name of a program that ended with `status`. The code is -1
+/// after a timeout, and 128 plus the signal's number after a signal.
 pub(super) fn decode_exit(status: ExitStatus, timed_out: bool) -> (i32, Option<String>) {
     let code = match (timed_out, status.code(), status.signal()) {
         (true, _, _) => -1,
@@ -220,7 +222,7 @@ pub(super) fn decode_exit(status: ExitStatus, timed_out: bool) -> (i32, Option<S
     (code, status.signal().map(signal_name))
 }
 
-/// Returns the name of a signal as in `kill -l`, with the prefix `SIG`.
+/// Returns the name of the signal `number` as in `kill -l`, with the prefix `SIG`.
 fn signal_name(number: i32) -> String {
     const NAMES: [&str; 31] = [
         "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",

@@ -1,4 +1,4 @@
-//! `exec.output`: reads the parts of a program's output that a result left out.
+//! `exec.output`: reads the parts of a program's output that a result does not show.
 
 use std::sync::Arc;
 

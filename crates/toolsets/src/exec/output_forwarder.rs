@@ -1,5 +1,5 @@
-//! Streams a program's output as events while it runs: complete and in order, collected for a short
-//! time.
+//! Streams a program's output as events while the program runs. Events contain the complete output
+//! in order, buffered for a short time.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::meter::OutputProgressParser;
 /// The maximum number of bytes of a program's output in one event.
 const EVENT_BYTES_MAX: usize = 16 << 10;
 
-/// The number of bytes at the end of an output stream that are searched for its last line.
+/// The number of bytes that are kept from the end of an output stream, to find its last line.
 const TAIL_BYTES: usize = 1 << 10;
 
 /// The maximum number of characters of the last line in a progress event.
@@ -23,15 +23,15 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The pause between progress events of a silent program.
 const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Streams a program's output to the listener of a call. It buffers less than one event of each
-/// stream, so the listener decides how much is kept.
+/// Streams a program's output to the listener of a call. Buffers less than one event of each
+/// stream.
 pub(super) struct ProgramOutputForwarder<'c> {
     ctx: &'c ToolContext,
     meter: Option<OutputProgressParser<'c>>,
     started: Instant,
     /// The time at which the last progress event was sent.
     last_progress: Instant,
-    /// The last stream with output since the last progress event.
+    /// The stream that last had output, if it had any since the last progress event.
     updated_stream: Option<OutputStreamKind>,
     stdout: OutputStreamBuffer,
     stderr: OutputStreamBuffer,
@@ -41,13 +41,13 @@ pub(super) struct ProgramOutputForwarder<'c> {
 struct OutputStreamBuffer {
     stream: OutputStreamKind,
     bytes: Vec<u8>,
-    /// End of the output that was already sent.
+    /// End of the output that was already sent, to find its last line.
     tail: String,
 }
 
 impl<'c> ProgramOutputForwarder<'c> {
-    /// Creates a stream of events to the listener of `ctx`. `meter` reads the progress. Without
-    /// one, progress is the elapsed time in seconds.
+    /// Creates a forwarder of events to the listener of `ctx`. `meter` reads the progress from the
+    /// output. Without `meter`, progress is the elapsed time in seconds.
     pub(super) fn new(ctx: &'c ToolContext, meter: Option<OutputProgressParser<'c>>) -> Self {
         let buffer = |stream| OutputStreamBuffer { stream, bytes: Vec::new(), tail: String::new() };
         let now = Instant::now();
@@ -62,7 +62,7 @@ impl<'c> ProgramOutputForwarder<'c> {
         }
     }
 
-    /// Buffers a piece of the program's output, and sends the buffer if it fills an event.
+    /// Buffers `bytes`, a piece of the output `stream`. Sends an event for each full buffer.
     pub(super) fn buffer(&mut self, stream: OutputStreamKind, bytes: &[u8]) {
         let buffer = match stream {
             OutputStreamKind::Stdout => &mut self.stdout,
@@ -74,7 +74,7 @@ impl<'c> ProgramOutputForwarder<'c> {
         }
     }
 
-    /// Sends the buffered output up to the last whole character, and a progress event if one is
+    /// Sends the buffered output up to the last complete character, and a progress event if one is
     /// due.
     pub(super) fn send_buffered(&mut self) {
         for buffer in [&mut self.stdout, &mut self.stderr] {
@@ -88,7 +88,7 @@ impl<'c> ProgramOutputForwarder<'c> {
         }
     }
 
-    /// Sends all buffered output. Called once, when the program has ended.
+    /// Sends all buffered output. Must be called once, after the program has ended.
     pub(super) fn finish(&mut self) {
         for buffer in [&mut self.stdout, &mut self.stderr] {
             if buffer.send_events(self.ctx, 1) | buffer.flush(self.ctx) {
@@ -121,8 +121,8 @@ impl<'c> ProgramOutputForwarder<'c> {
 }
 
 impl OutputStreamBuffer {
-    /// Sends events of whole characters while at least `enough` bytes are buffered. Returns `true`
-    /// if any was sent.
+    /// Sends events of complete characters while at least `enough` bytes are buffered. Returns
+    /// `true` if an event was sent.
     fn send_events(&mut self, ctx: &ToolContext, enough: usize) -> bool {
         let mut sent = 0;
         while self.bytes.len() - sent >= enough.max(1) {
@@ -147,7 +147,7 @@ impl OutputStreamBuffer {
     }
 }
 
-/// Sends `bytes` as text, and keeps the end of the text in `tail`.
+/// Sends `bytes` as text in events of limited size, and stores the end of the text in `tail`.
 fn send_chunks(ctx: &ToolContext, stream: OutputStreamKind, bytes: &[u8], tail: &mut String) {
     let text = String::from_utf8_lossy(bytes);
     let mut rest: &str = &text;
@@ -196,7 +196,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the pieces in which `reads` are forwarded, with a tick after each if `ticks`.
+    /// Returns the texts of the output events for the pieces `reads` of a program's output. If
+    /// `ticks` is set, the flush timer fires after each piece.
     fn forwarded_pieces(reads: &[Vec<u8>], ticks: bool) -> Vec<String> {
         let texts = Arc::new(Mutex::new(Vec::new()));
         let sink = texts.clone();

@@ -1,4 +1,4 @@
-//! Stores the outputs that were cut in results, so that callers can read the rest.
+//! Stores the outputs that were cut in results, so that callers can read the remaining parts.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
 /// The most recent outputs that results show only in part. If there are too many, the oldest output
-/// of the caller with the most is dropped.
+/// of the caller with the most outputs is dropped.
 pub(super) struct ProgramOutputStore {
     runs: Mutex<VecDeque<StoredRunOutput>>,
     runs_max: usize,
@@ -36,7 +36,8 @@ impl ProgramOutputStore {
         Self { runs: Mutex::default(), runs_max, bytes_max }
     }
 
-    /// Stores `streams` for `caller` under a random id. Returns `None` if they do not fit.
+    /// Stores `streams` for `caller` under a random id, and returns the id. Returns `None` if
+    /// `streams` exceed the limits.
     pub(super) fn store(
         &self,
         caller: &Caller,
@@ -60,7 +61,7 @@ impl ProgramOutputStore {
         runs.iter().any(|run| run.id == id).then_some(id)
     }
 
-    /// Returns the streams that are stored under `id` for `caller`.
+    /// Returns the streams that are stored under `id` for `caller`. Fails if there are none.
     pub(super) fn find(
         &self,
         caller: &Caller,
@@ -83,8 +84,7 @@ impl ProgramOutputStore {
     }
 }
 
-/// Returns the index of the oldest stored run of the caller that uses the most, as measured by
-/// `measure`.
+/// Returns the index of the oldest stored run of the caller with the highest `measure`.
 fn oldest_of_top_caller<'r>(
     runs: &'r VecDeque<StoredRunOutput>,
     measure: impl Fn(&mut dyn Iterator<Item = &'r StoredRunOutput>) -> u64,

@@ -1,4 +1,4 @@
-//! Chooses the program of a call, and explains a refusal or a missing program.
+//! Finds the program of a call, and explains why a program is refused or missing.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ impl ShellScriptPermission {
     }
 }
 
-/// The tool input that error messages refer to, so that they suggest fields that exist.
+/// The tool input to which error messages refer, so that they only suggest existing fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramInputFieldNames {
     /// The input of `exec.run`: `command`, `args`, `cwd`, `env`, `shell`.
     Program,
-    /// The input of a command line, which is split or run by `sh` as needed: `command`, `args`,
+    /// The input of a command line, which is split into words or run by `sh`: `command`, `args`,
     /// `folder`.
     CommandLine,
     /// The input of a project tool, which takes only a folder: `path`.
@@ -58,7 +58,7 @@ impl ProgramInputFieldNames {
         }
     }
 
-    /// Returns the advice for the shell builtin `name`, if it is one.
+    /// Returns advice if `name` is a shell builtin, or else `None`.
     fn builtin_advice(self, name: &str, scripts: ShellScriptPermission) -> Option<String> {
         let env = match self {
             Self::Program => "set variables in `env`".to_owned(),
@@ -84,7 +84,7 @@ impl ProgramInputFieldNames {
         Some(format!("{instead}{script}"))
     }
 
-    /// Returns the message that refuses to run a shell script.
+    /// Returns the error message for a refused shell script.
     pub(super) fn no_scripts_message(self) -> &'static str {
         match self {
             Self::Program => {
@@ -108,12 +108,13 @@ pub(super) struct ProgramLookupRules<'c> {
     pub(super) path: &'c str,
     pub(super) scripts: ShellScriptPermission,
     pub(super) fields: ProgramInputFieldNames,
-    /// Returns `true` if programs can see the file at a path, inside the sandbox.
+    /// Function that returns `true` if the file at a path is visible to programs in the sandbox.
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
 
 impl ProgramLookupRules<'_> {
-    /// Finds the program that `command` names, if `allow` permits it. An empty list permits any.
+    /// Finds the program that `command` names, if `allow` permits it. An empty `allow` list permits
+    /// any program.
     ///
     /// With a list, the file and the name to run come from the list. The spelling in the call only
     /// selects an entry.
@@ -155,8 +156,8 @@ impl ProgramLookupRules<'_> {
         ResolvedProgram::find(command, self.cwd, self.path)
     }
 
-    /// Finds a program that the sandbox shows. A hidden file is reported as absent, so that callers
-    /// cannot learn that it exists.
+    /// Finds the program `command` among those visible in the sandbox. A hidden file is reported as
+    /// missing, so that callers cannot learn that it exists.
     fn look_up_visible(&self, command: &str) -> Result<ResolvedProgram, ProgramLookupError> {
         let found = self.look_up(command);
         if !command.contains('/') || found == Err(ProgramLookupError::Absent) {
@@ -214,7 +215,7 @@ fn not_allowed(command: &str, allow: &[String]) -> ToolError {
     ))
 }
 
-/// Returns advice to append to a message, if `command` is a shell builtin, includes arguments or is
+/// Returns advice for an error message if `command` is a shell builtin, contains arguments or is
 /// misspelled.
 fn advice(
     command: &str,

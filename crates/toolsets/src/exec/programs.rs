@@ -1,4 +1,4 @@
-//! State that all tools share which run programs: workspace, settings and stored outputs.
+//! Runs programs for all tools that need them, with a workspace, settings and stored outputs.
 
 use std::io;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use toolgate_world::sandbox::{
 };
 use toolgate_world::{ProcessRunner, Root};
 
-/// The time for which a program's output is collected before it is sent.
+/// The time for which a program's output is buffered before an event with it is sent.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs programs in a workspace, and stores output that is too long for a result. Clones are cheap.
@@ -30,26 +30,26 @@ pub struct WorkspaceProgramRunner {
     pub(crate) processes: ProcessRunner,
     pub(crate) settings: Arc<ExecSettings>,
     pub(super) outputs: Arc<ProgramOutputStore>,
-    /// The id of the tool that runs the programs. It selects the sandbox profile.
+    /// The id of the tool for which programs run. The id selects the sandbox profile.
     tool: Arc<str>,
-    /// `true` if the tool that runs the programs only reads.
+    /// `true` if the tool for which programs run changes nothing in the workspace.
     only_reads: bool,
 }
 
-/// A function that returns the text to show for a piece of output.
+/// A function that receives a piece of output and returns the bytes to show instead.
 type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStreamKind, &[u8]) -> Vec<u8> + Send + Sync);
 
-/// The part of a call that caused a start failure, although the program was found.
+/// The reason why a program that was found could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartFailureCause {
-    /// Cause of a start failure: the program has an invalid format or may not be executed.
+    /// The program has an invalid format or may not be executed.
     Program,
-    /// Cause of a start failure: the arguments are too long.
+    /// The arguments are too long.
     Arguments,
 }
 
 impl WorkspaceProgramRunner {
-    /// Creates the runner of programs that start in `root`, with `settings`.
+    /// Creates the runner of programs that start in `root`, with the settings `settings`.
     pub fn new(root: &Root, processes: &ProcessRunner, settings: &ExecSettings) -> Self {
         Self {
             root: root.clone(),
@@ -61,22 +61,26 @@ impl WorkspaceProgramRunner {
         }
     }
 
-    /// Returns a copy with other `settings`. Stored outputs are kept.
+    /// Returns a copy of this runner with other `settings`. Stored outputs are shared with the
+    /// copy.
     pub fn with_settings(&self, settings: &ExecSettings) -> Self {
         Self { settings: Arc::new(settings.clone()), ..self.clone() }
     }
 
-    /// Returns a copy for the programs of `tool`, whose id selects the sandbox profile.
+    /// Returns a copy of this runner for the programs of `tool`, whose id selects the sandbox
+    /// profile.
     pub(crate) fn for_tool(&self, tool: &str) -> Self {
         Self { tool: tool.into(), ..self.clone() }
     }
 
-    /// Returns a copy that is confined as a reading tool if `only_reads` is set.
+    /// Returns the runner with `only_reads`. If `only_reads` is true, programs may not change the
+    /// workspace.
     pub(crate) fn with_only_reads(self, only_reads: bool) -> Self {
         Self { only_reads, ..self }
     }
 
-    /// Returns the confinement of the next program, if programs are confined.
+    /// Returns the sandbox confinement of programs that this runner starts. Returns `None` if they
+    /// are not confined.
     pub(crate) fn confinement(&self) -> Option<ProgramConfinement> {
         self.processes.sandbox().confinement_for(&self.tool, self.only_reads, &self.root)
     }
@@ -98,8 +102,8 @@ impl WorkspaceProgramRunner {
         self.report_outcome(ctx, ended)
     }
 
-    /// Runs a program to its end and streams the text that `show` returns for each piece of output.
-    /// `to_error` creates the error if the program cannot be started.
+    /// Runs a program to its end and streams the bytes that `show` returns for each piece of
+    /// output. `to_error` creates the error if the program cannot be started.
     pub(crate) async fn run_filtered(
         &self,
         ctx: &ToolContext,
@@ -113,7 +117,7 @@ impl WorkspaceProgramRunner {
         self.report_outcome(ctx, ended)
     }
 
-    /// Creates the result of a program that has ended. Adds its sandbox profile and refused hosts
+    /// Creates the result of the ended program `ended`. Adds its sandbox profile and refused hosts
     /// to the report of the call.
     fn report_outcome(
         &self,
@@ -166,8 +170,8 @@ impl WorkspaceProgramRunner {
         }
     }
 
-    /// Creates the result of a program that has ended, and stores the output that the result leaves
-    /// out.
+    /// Creates the result of the ended program `ended`, and stores the output that the result does
+    /// not show.
     fn store_outcome(&self, ctx: &ToolContext, ended: ProgramOutcome) -> ProgramRunResult {
         let ProgramOutcome { status, stop_reason, duration, stdout, stderr, sandbox, network } =
             ended;
@@ -196,12 +200,12 @@ impl WorkspaceProgramRunner {
     }
 }
 
-/// Returns the error inside `err`, if it is a `T`.
+/// Returns the error inside `err` if it has the type `T`.
 fn inner_error<T: std::error::Error + 'static>(err: &io::Error) -> Option<&T> {
     err.get_ref()?.downcast_ref()
 }
 
-/// Explains why a program could not be started in the sandbox.
+/// Returns the error for a program `name` that could not be started in the sandbox.
 fn sandbox_start_error(
     name: &str,
     failed: &SandboxSetupFailure,
@@ -229,7 +233,7 @@ fn sandbox_start_error(
     }
 }
 
-/// Explains why a program that was found could not be run.
+/// Returns the error for a program `name` that was found but could not be run.
 fn start_error(
     name: &str,
     err: &io::Error,

@@ -15,8 +15,8 @@ use super::programs::{StartFailureCause, WorkspaceProgramRunner};
 use super::start::prepare_start;
 use toolgate_world::processes::ProgramStartRequest;
 
-/// The timeout of a program in milliseconds, if the call sets none. Most programs end sooner, and
-/// an agent that expects a longer run can set a timeout.
+/// The default timeout of a program, in milliseconds. An agent that expects a longer run can set a
+/// timeout.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 
 /// Advice after a cut output, for a caller that cannot call `exec_output`.
@@ -73,7 +73,7 @@ impl Tool for RunProgram {
         &[("workdir", "cwd"), ("working_directory", "cwd")];
     const RARE_ARGUMENTS: &'static [&'static str] = &["max_output_bytes"];
     /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
-    /// timeout ends the call.
+    /// timeout ends the call first.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
     const HAS_PREPARE: bool = true;
     type Input = RunProgramInput;
@@ -111,10 +111,10 @@ impl RunProgram {
 }
 
 impl WorkspaceProgramRunner {
-    /// Looks up the program of `input`, and asks a person to confirm it if necessary. Errors refer
-    /// to `fields`.
+    /// Looks up the program of `input`, and asks a person to confirm the program if necessary.
+    /// Errors refer to the input fields in `fields`.
     ///
-    /// The program is opened before the question, so the confirmed file is the one that runs.
+    /// The program file is opened before the question, so the confirmed file is the file that runs.
     pub(crate) async fn prepare(
         &self,
         ctx: &ToolContext,

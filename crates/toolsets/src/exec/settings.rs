@@ -29,15 +29,15 @@ pub struct ExecSettings {
     pub stored_output: StoredOutputLimits,
 }
 
-/// Limits of the output that is stored on disk for `exec_output`.
+/// Limits for program output that is stored on disk for `exec_output`.
 ///
-/// They are constants, not settings. An agent reads the rest soon or never, and more could fill a
-/// small disk.
+/// The limits are constants, not settings. Agents read stored output soon or never, and more stored
+/// output could fill a small disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutputLimits {
     /// Maximum number of bytes of each output stream. Default: 64 MiB.
     pub stream_bytes_max: u64,
-    /// Number of cut outputs that are stored. Default: 16.
+    /// Maximum number of cut outputs that are stored. Default: 16.
     pub runs_max: usize,
     /// Maximum number of bytes of all stored outputs together. Default: 512 MiB.
     pub bytes_max: u64,

@@ -16,20 +16,20 @@ use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
 use toolgate_world::processes::{ProgramRunLimits, ProgramStartRequest, refused_variable};
 
-/// The time between asking a program to stop and killing it. Most programs clean up faster. The
+/// The time between the request to stop a program and killing it. Most programs stop faster. The
 /// time is short because a caller who cancels waits for the end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The bytes of each output stream in a result, if the call sets no number. An agent can read this
-/// much at once, and gets the rest with `exec_output`.
+/// The default number of bytes of each output stream in a result. An agent can read this much at
+/// once, and gets the rest with `exec_output`.
 const OUTPUT_BYTES: usize = 32 << 10;
 
 /// The maximum number of bytes of each output stream in a result, because a result is held in
 /// memory.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Prepares the start of the program that `input` requests. The program continues the trace
-/// `trace`.
+/// Creates the start request for the program that `input` names. The program continues the trace
+/// `trace`. Errors refer to the input fields in `fields`.
 pub(super) fn prepare_start(
     input: RunProgramInput,
     fields: ProgramInputFieldNames,
@@ -119,7 +119,8 @@ pub(super) fn prepare_start(
     })
 }
 
-/// Returns the limits of a program with the timeout `timeout` and at most `output_bytes` shown.
+/// Returns the limits for a run with the timeout `timeout`, in which results show at most
+/// `output_bytes` of each stream.
 pub(crate) fn bounds(
     settings: &ExecSettings,
     timeout: Duration,
@@ -133,7 +134,8 @@ pub(crate) fn bounds(
     }
 }
 
-/// Adds the call's environment variables to `base`, or refuses one that may not be set.
+/// Returns `base` with the call's environment variables `given`. Fails if one of them may not be
+/// set.
 fn environment(
     given: BTreeMap<String, String>,
     mut base: BTreeMap<OsString, OsString>,

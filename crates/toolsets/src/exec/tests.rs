@@ -24,7 +24,7 @@ use toolgate_contract::{
 use super::{ExecSettings, tools};
 use toolgate_world::{ProcessRunner, Root};
 
-/// The tools over a workspace, with a directory outside of it.
+/// Test bench: the `exec` tools over a workspace, with a directory outside the workspace.
 struct ExecTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     processes: ProcessRunner,
@@ -49,7 +49,7 @@ impl ExecTestBench {
         Self::with_path(settings, std::env::var_os("PATH").expect("PATH is set"))
     }
 
-    /// Creates a bench whose programs are looked up in the folders of `path`.
+    /// Creates a test bench whose programs are looked up in the folders of `path`.
     fn with_path(settings: &ExecSettings, path: impl AsRef<OsStr>) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
         let path = ("PATH".into(), path.as_ref().to_owned());
@@ -65,7 +65,7 @@ impl ExecTestBench {
         self.call("exec.run", &ctx(), input).await
     }
 
-    /// Runs a script that must start, and returns its result.
+    /// Runs `script` with `sh`, and returns its result. Panics if the script cannot be started.
     async fn sh(&self, script: &str) -> ToolCallResult {
         self.run(json!({"command": "sh", "args": ["-c", script]})).await.expect("the script runs")
     }
@@ -81,7 +81,7 @@ impl ExecTestBench {
         Ok(ToolCallResult { value: output.value, text: output.text, ending: output.ending })
     }
 
-    /// Writes an executable file in the workspace.
+    /// Writes the executable file `name` in the workspace.
     fn put(&self, name: &str, content: &str) {
         let path = self.workspace.path().join(name);
         fs::write(&path, content).expect("the file is written");
@@ -108,7 +108,7 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
-/// Returns the JSON Pointer of a refusal of the input.
+/// Returns the JSON Pointer in `err`, if the error concerns the input.
 fn pointer(err: &ToolError) -> Option<&str> {
     match &err.fault {
         ToolErrorKind::Invalid { pointer } => Some(pointer),
@@ -141,7 +141,7 @@ fn is_alive(word: &str) -> bool {
     })
 }
 
-/// Waits until `condition` holds, at most 10 s.
+/// Waits until `condition` returns true. Panics with `what` after 10 s.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {

@@ -5,10 +5,10 @@ use std::ffi::OsString;
 
 use toolgate_contract::TraceContext;
 
-/// Sets the trace variables in `env` to `trace`, if there is one.
+/// Sets the trace variables in `env` to `trace`. Does nothing if `trace` is `None`.
 ///
 /// Variables for parts of the trace context that the call did not send are removed, so that the
-/// server's own do not leak in.
+/// server's own trace does not leak into the program.
 pub(crate) fn set_trace_variables(
     env: &mut BTreeMap<OsString, OsString>,
     trace: Option<&TraceContext>,

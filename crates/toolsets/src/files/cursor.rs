@@ -1,9 +1,9 @@
-//! Cursors that a caller passes back unchanged to continue a listing.
+//! Cursors that a caller sends back unchanged to continue a listing.
 //!
-//! A cursor names the last entry returned, not a position, so changes in between do not shift the
-//! next page. Its checksum covers the query, so the cursor is refused for another query or after an
-//! edit. The checksum has no secret key. It catches mistakes and grants no access, and all replicas
-//! compute the same one.
+//! A cursor names the last returned entry, not an index, so changes between two calls do not shift
+//! the next page. The checksum of a cursor covers the query, so a cursor is refused for a different
+//! query or after an edit. The checksum has no secret key. It catches mistakes and grants no
+//! access, and all replicas of the server compute equal checksums.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,16 +12,16 @@ use toolgate_contract::ToolError;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// Returns the cursor with which a call continues a list after the entry `last`. `question`
-/// identifies the list.
+/// Returns the cursor with which a call continues a list after the entry `last`. `question` is a
+/// text that identifies the list.
 pub(crate) fn encode_cursor(question: &str, last: &[u8]) -> String {
     let mut bytes = cursor_checksum(question, last).to_vec();
     bytes.extend_from_slice(last);
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Returns the cursor that a caller gives. An empty text counts as no cursor, because some models
-/// write `""` for every argument that they leave out.
+/// Returns the cursor in a call's input. An empty text counts as no cursor, because some models
+/// write `""` for arguments that they do not use.
 pub(crate) fn given_cursor(cursor: Option<&str>) -> Option<&str> {
     cursor.filter(|given| !given.is_empty())
 }
@@ -29,8 +29,7 @@ pub(crate) fn given_cursor(cursor: Option<&str>) -> Option<&str> {
 /// Returns the entry after which `cursor` continues a list.
 ///
 /// # Errors
-///
-/// Fails if the cursor is malformed or belongs to another `question`.
+/// Fails if the cursor is malformed or was created for a different `question`.
 pub(crate) fn decode_cursor(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
     match bytes.split_first_chunk::<CHECKSUM_BYTES>() {

@@ -16,9 +16,9 @@ use toolgate_world::root::{
     quoted_path,
 };
 
-/// Key of the question whether to delete a folder.
+/// Key of the confirmation question before a folder is deleted.
 const CONFIRMATION_KEY: &str = "files.delete";
-/// Maximum number of entries counted for the text of the confirmation.
+/// Maximum number of entries that are counted for the text of the confirmation.
 const COUNTED_MAX: u64 = 100_000;
 
 /// The `files.delete` tool.
@@ -53,13 +53,13 @@ pub struct DeleteEntryOutput {
 }
 
 impl DeleteEntry {
-    /// Creates the tool for entries beneath `root`.
+    /// Creates the tool for entries below `root`.
     pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone() }
     }
 
-    /// Asks for confirmation before a folder is deleted with everything in it, if settings require
-    /// it.
+    /// Asks for confirmation before a folder is deleted with its content, if the settings require a
+    /// confirmation.
     async fn confirm(&self, ctx: &ToolContext, input: &DeleteEntryInput) -> Result<(), ToolError> {
         let is_answered = || ctx.asker.answers().contains_key(CONFIRMATION_KEY);
         let must_ask = input.recursive
@@ -98,7 +98,7 @@ impl DeleteEntry {
     }
 }
 
-/// Counts the entries in the directory at `path`. Returns `None` if it is not a directory.
+/// Counts the entries below the directory at `path`. Returns `None` if `path` is not a directory.
 fn count_entries(
     root: &Root,
     path: &str,

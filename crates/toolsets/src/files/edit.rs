@@ -1,4 +1,4 @@
-//! `files.edit`: changes several places of a file, all of them or none.
+//! `files.edit`: makes several changes in one or more files, all of them or none.
 
 mod plan;
 mod flat;
@@ -28,7 +28,7 @@ use toolgate_world::root::{
     MissingParentPolicy, quoted_path,
 };
 
-/// Maximum number of attempts at an edit by text, if the file keeps changing meanwhile.
+/// Maximum number of attempts to edit a file by text, if the file changes during the edit.
 const TRIES_MAX: usize = 16;
 /// Maximum number of changes in one call of `files.edit`.
 const EDITS_MAX: usize = 1000;
@@ -143,7 +143,7 @@ impl Tool for EditFile {
 }
 
 impl EditFileOutput {
-    /// Returns the diff of this file and a note about it.
+    /// Returns the diff of the edited file and a note about the edit.
     fn text(&self) -> ResultText {
         let Self { diff, diff_truncated, replacements, etag, size, dry_run, .. } = self;
         let body = match (diff.is_empty(), diff_truncated) {
@@ -198,7 +198,7 @@ struct FileEditor<'e> {
 /// An edit of one file that has been checked but not yet written.
 struct CheckedFileEdit {
     path: String,
-    /// Metadata of the content that the edit was made for.
+    /// Metadata of the file version on which the edit is based.
     meta: EntryMeta,
     etag: Etag,
     /// The new content, if it differs from the old content.
@@ -209,7 +209,7 @@ struct CheckedFileEdit {
 }
 
 impl FileEditor<'_> {
-    /// Edits the only file of a call, instead of one of several files.
+    /// Edits the file of a call that edits only one file.
     fn edit_alone(&self, file: &several::FileEdits<'_>) -> Result<EditFileOutput, ToolError> {
         // After a change by others, line numbers may point elsewhere. Text still identifies its
         // place.
@@ -224,7 +224,7 @@ impl FileEditor<'_> {
         self.write(self.check(file)?)
     }
 
-    /// Makes the changes of one file in memory, and checks that they are possible.
+    /// Makes the changes of one file in memory, and checks that they are possible. Writes nothing.
     fn check(&self, file: &several::FileEdits<'_>) -> Result<CheckedFileEdit, ToolError> {
         let Self { root, settings, watch, .. } = *self;
         let changes = file.changes.as_slice();
@@ -268,7 +268,7 @@ impl FileEditor<'_> {
         Ok(CheckedFileEdit { path, meta, etag, new, diff, diff_truncated, replacements })
     }
 
-    /// Writes an edit that has been checked, unless the call is a dry run.
+    /// Writes a checked edit, unless the call is a dry run.
     fn write(&self, edit: CheckedFileEdit) -> Result<EditFileOutput, ToolError> {
         if let Some(new) = edit.new.as_ref().filter(|_| !self.input.dry_run) {
             self.spent.reserve(new.len() as u64)?;
@@ -276,8 +276,8 @@ impl FileEditor<'_> {
         self.write_reserved(edit)
     }
 
-    /// Writes a checked edit, unless the call is a dry run. Its bytes must already be reserved in
-    /// the write budget.
+    /// Writes a checked edit, unless the call is a dry run. The caller must already have reserved
+    /// the edit's bytes in the write budget.
     fn write_reserved(&self, edit: CheckedFileEdit) -> Result<EditFileOutput, ToolError> {
         let CheckedFileEdit { path, meta, etag, new, diff, diff_truncated, replacements } = edit;
         let dry_run = self.input.dry_run;

@@ -10,7 +10,7 @@ use toolgate_world::root::{EntryKind, quoted_path};
 /// The `files.exists` tool.
 pub struct CheckPathExists {
     root: Root,
-    /// `true` if the check may run on the async thread, because the disk is local.
+    /// `true` if the check may run on the async thread, because the workspace is on a local disk.
     is_local: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct CheckPathExistsOutput {
 }
 
 impl CheckPathExists {
-    /// Creates the tool for paths beneath `root`.
+    /// Creates the tool for paths below `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone(), is_local: root.is_local() }
     }

@@ -10,7 +10,7 @@ use toolgate_world::root::{DiskWorkMonitor, EntryDetails, EntryKind, Etag, quote
 
 /// Largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
-/// Bytes at the start of a file that are checked to detect text.
+/// Number of bytes at the start of a file that are checked to detect text.
 const SNIFFED_BYTES: u64 = 8 << 10;
 
 /// The `files.info` tool.
@@ -140,7 +140,8 @@ fn info(
     Ok(output)
 }
 
-/// Returns true if a file that begins with `head` looks like text.
+/// Returns true if a file that begins with `head` looks like text. `whole` is true if `head` is the
+/// complete file.
 fn is_text(head: &[u8], whole: bool) -> bool {
     let is_utf8 = match std::str::from_utf8(head) {
         Ok(_) => true,

@@ -24,8 +24,8 @@ use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile, quoted_path};
 
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of bytes that a file's content takes in JSON, where control characters take more
-/// room than in the file.
+/// Maximum size of a file's content in JSON, in bytes. Control characters take more bytes in JSON
+/// than in the file.
 const ESCAPED_BYTES_MAX: usize = 20 << 20;
 /// Number of bytes of a file whose control characters are counted in one step.
 const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
@@ -34,7 +34,8 @@ const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
 pub struct ReadFile {
     root: Root,
     settings: Arc<FileSettings>,
-    /// `true` if small files may be read on the async thread, because the disk is local.
+    /// `true` if small files may be read on the async thread, because the workspace is on a local
+    /// disk.
     is_local: bool,
 }
 
@@ -162,7 +163,7 @@ enum FileReadRange {
 }
 
 impl ReadFile {
-    /// Creates the tool for files beneath `root`.
+    /// Creates the tool for files below `root`.
     pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
         Self { root: root.clone(), settings: settings.clone(), is_local: root.is_local() }
     }
@@ -229,7 +230,7 @@ impl ReadFileOutput {
         self.picture.as_ref().map_or(0, |picture| picture.bytes.len())
     }
 
-    /// Scales the picture of the file down if it is too large to show.
+    /// Scales down the picture in this output if it is too large to show.
     fn with_small_picture(mut self, watch: &DiskWorkMonitor) -> Result<Self, ToolError> {
         if let Some(picture) = self.picture.take() {
             watch.check_cancelled()?;
@@ -245,7 +246,7 @@ impl ReadFileOutput {
         self.picture = Some(picture);
     }
 
-    /// Returns the content and a note about it.
+    /// Returns the content of the file and a note about it.
     fn text(&self) -> ResultText {
         let Self { content, size, etag, bytes, lines, next, file_encoding, .. } = self;
         let size_text = counted(*size, "byte", "bytes");
@@ -321,8 +322,8 @@ fn requested_range(input: &ReadFileInput) -> Result<FileReadRange, ToolError> {
     })
 }
 
-/// Returns the number of lines from `start` to `end`. Refuses `line_count`, which would contradict
-/// `end`.
+/// Returns the number of lines from `start` to `end`. Fails if `line_count` is also set, because it
+/// could contradict `end`.
 fn lines_until(start: i64, end: i64, line_count: Option<u64>) -> Result<u64, ToolError> {
     let invalid = |message: &str| Err(ToolError::invalid("/end_line", message));
     if line_count.is_some() {
@@ -385,7 +386,7 @@ fn read_file(
     Ok(output)
 }
 
-/// Puts the part of `content` in `range` into `output`, at most `limit` bytes.
+/// Puts the `range` of `content` into `output`, at most `limit` bytes.
 fn fill_output(
     content: &mut OpenFileContent<'_>,
     range: &FileReadRange,
@@ -459,18 +460,19 @@ fn fill_output(
     Ok(())
 }
 
-/// Returns the largest number of bytes up to `limit` that are whole UTF-16 units, at least one.
+/// Returns `limit` rounded down to complete UTF-16 units of two bytes, but at least one unit.
 fn whole_units(limit: u64) -> u64 {
     (limit - limit % 2).max(2)
 }
 
-/// Returns the byte after line number `count` in `bytes`, or `None` if fewer lines end there.
+/// Returns the offset after the end of line number `count` in `bytes`. Returns `None` if `bytes`
+/// has fewer line ends.
 fn end_of_line(bytes: &[u8], count: u64, ends: LineEndUnit) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
-/// Returns how many of the first `bytes` have about `max` bytes in JSON, in which a control
-/// character takes six bytes.
+/// Returns the length of the longest start of `bytes` that takes about `max` bytes in JSON. A
+/// control character takes six bytes.
 fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
     let is_control = |byte: &&u8| **byte < b' ' && !matches!(**byte, b'\n' | b'\r' | b'\t');
     let mut escaped = 0;
@@ -483,7 +485,7 @@ fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
     bytes.len()
 }
 
-/// Shortens `bytes` to the end of its last whole line, or of its last whole character.
+/// Shortens `bytes` to the end of its last complete line, or else of its last complete character.
 fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
     if let Some(end) = LineEndUnit(utf16).last(bytes) {
         return bytes.truncate(end);
@@ -509,8 +511,8 @@ struct EncodingErrorLocation<'p> {
 }
 
 impl EncodingErrorLocation<'_> {
-    /// Converts `bytes` to text. An error names the encoding of the file, whose `whole` content is
-    /// known if it is small.
+    /// Converts `bytes` to text. An error states the encoding of the file, detected from its
+    /// complete content `whole` if that is known.
     fn into_utf8(self, bytes: Vec<u8>, whole: Option<&[u8]>) -> Result<String, ToolError> {
         // ASCII in UTF-32 is also UTF-8, with NUL characters.
         if let Some(at) = memchr(0, &bytes)
@@ -538,7 +540,7 @@ impl EncodingErrorLocation<'_> {
         })
     }
 
-    /// Converts `bytes` of the part from UTF-16 to text.
+    /// Converts `bytes` from UTF-16 to text.
     fn decode_utf16(self, bytes: &[u8], order: ByteOrder) -> Result<String, ToolError> {
         if self.offset % 2 == 1 || (self.offset > 0 && order.begins_inside_char(bytes)) {
             return Err(self.cut_at_start());

@@ -27,7 +27,7 @@ use uri::FileUriConverter;
 #[cfg(any(fuzzing, test))]
 pub(crate) use uri::check_uri as fuzz_uris;
 
-/// Media type of a folder as a resource.
+/// Media type of a folder in resource lists.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
@@ -36,20 +36,21 @@ const EXAMINED_ENTRIES_MAX: usize = 50_000;
 /// Filter of the files in resource lists. Hidden files are listed, ignored files are not.
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
-/// Resource source for the files beneath the root of a workspace.
+/// Resource source for the files below the workspace root.
 pub struct FileResourceSource {
     root: Root,
     guard: ToolSpec,
     uris: Arc<FileUriConverter>,
     read_bytes_max: u64,
     watcher: FileWatcher,
-    /// `true` if small files may be read on the async thread, because the disk is local.
+    /// `true` if small files may be read on the async thread, because the workspace is on a local
+    /// disk.
     is_local: bool,
 }
 
 impl FileResourceSource {
-    /// Creates the source for files beneath `root`. A caller may read them if it may call
-    /// `files.read`.
+    /// Creates the source for files below `root`. A caller may read the files if its permissions
+    /// allow `files.read`.
     pub fn new(root: &Root, settings: &FileSettings) -> Self {
         Self {
             root: root.clone(),
@@ -277,7 +278,7 @@ impl ResourceSource for FileResourceSource {
     }
 }
 
-/// Returns the spec of `files.read`, the tool whose permission also covers resources.
+/// Returns the spec of `files.read`, the tool whose permission also covers file resources.
 pub(crate) fn read_file_spec() -> ToolSpec {
     let id = ToolId::new(ReadFile::NAME).expect("a tool's name is a valid id");
     let spec = ToolSpec::new(id, ReadFile::TITLE, ReadFile::DESCRIPTION, ReadFile::EFFECTS);
@@ -285,7 +286,7 @@ pub(crate) fn read_file_spec() -> ToolSpec {
     ToolSpec { idempotent: ReadFile::IDEMPOTENT, paths, ..spec }
 }
 
-/// Reads all of `file`. Fails if it is larger than `max` bytes.
+/// Reads the complete content of `file`. Fails if it is larger than `max` bytes.
 fn read_whole(
     file: &WorkspaceFile,
     path: &str,
@@ -314,7 +315,7 @@ fn workspace_folder(root: &Root) -> Result<WalkFolder, ToolError> {
     }
 }
 
-/// Builds the resource listing for the entry at `path`.
+/// Returns the entry of a resource list for the file or folder at `path`.
 fn resource_spec(uris: &FileUriConverter, path: &str, meta: &EntryMeta) -> ResourceSpec {
     let modified =
         ContentAnnotations { modified: Some(meta.mtime()), ..ContentAnnotations::default() };
@@ -332,8 +333,8 @@ fn resource_spec(uris: &FileUriConverter, path: &str, meta: &EntryMeta) -> Resou
     }
 }
 
-/// Returns the entry `name` of `folder` if it is a file or folder, or a symlink to one in the
-/// workspace.
+/// Returns the path and metadata of the entry `name` in `folder` if it is a file or folder, or a
+/// symlink to one in the workspace.
 fn child_entry(
     root: &Root,
     folder: &str,
@@ -357,8 +358,8 @@ fn child_entry(
     }
 }
 
-/// Returns completions from the typed folder whose names begin with the typed part, ignored entries
-/// included.
+/// Returns paths in the folder of `typed` whose last name begins with the last name of `typed`.
+/// Includes entries that git ignores.
 fn complete_in_folder(root: &Root, typed: &str, watch: &DiskWorkMonitor) -> BTreeSet<String> {
     let (folder, prefix) = typed.rsplit_once('/').unwrap_or((".", typed));
     let Ok(WalkStartPoint::Folder(mut folder)) = root.walk_start(&explicit_path(folder)) else {
@@ -374,7 +375,8 @@ fn complete_in_folder(root: &Root, typed: &str, watch: &DiskWorkMonitor) -> BTre
     paths.take(EXAMINED_ENTRIES_MAX).collect()
 }
 
-/// Returns the value of the URI template's variable for the entry at `path`.
+/// Returns the value of the URI template's variable for the entry at `path`, with a trailing `/`
+/// for a folder.
 fn template_value(path: &Path, kind: EntryKind) -> Option<String> {
     let path = percent_encode_path(path.to_str()?);
     match kind {
@@ -384,19 +386,19 @@ fn template_value(path: &Path, kind: EntryKind) -> Option<String> {
     }
 }
 
-/// Returns true if `path` contains the letters of `typed`, in their order and in any case.
+/// Returns true if `path` contains all characters of `typed` in their order, ignoring case.
 fn contains_letters(path: &Path, typed: &str) -> bool {
     let Some(path) = path.to_str() else { return false };
     let mut letters = path.chars().flat_map(char::to_lowercase);
     typed.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))
 }
 
-/// Returns `path` in a form that stays a path even if it consists of spaces alone.
+/// Returns `path`, with `./` in front if it is blank, so that it still names a file.
 fn explicit_path(path: &str) -> String {
     if path.trim().is_empty() { format!("./{path}") } else { path.to_owned() }
 }
 
-/// Returns the last name of `path`; `.` for the workspace root.
+/// Returns the last component of `path`; `.` for the workspace root.
 fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -405,7 +407,8 @@ fn is_there(root: &Root, path: &str) -> bool {
     root.entry_details(path).is_ok()
 }
 
-/// Turns an invalid path into "not found", because a URI with such a path names no resource.
+/// Converts the error for an invalid path to "not found", because a URI with an invalid path names
+/// no resource.
 fn invalid_to_not_found(err: ToolError) -> ToolError {
     if matches!(err.fault, ToolErrorKind::Invalid { .. }) {
         ToolError { fault: ToolErrorKind::NotFound, ..err }

@@ -1,4 +1,4 @@
-//! `files.search`: finds files by name and lines by their text.
+//! `files.search`: finds files by name, and lines by their text.
 
 mod query;
 mod search_run;
@@ -187,13 +187,14 @@ impl Tool for SearchFiles {
 }
 
 impl FileLineMatch {
-    /// Returns true if the context of this match begins on the line after the context of `last`.
+    /// Returns true if the context lines of this match begin on the line after the context lines of
+    /// `last`.
     fn is_adjacent_to(&self, last: &Self) -> bool {
         let first = self.line - self.before.len() as u64;
         self.path == last.path && first == last.line + last.after.len() as u64 + 1
     }
 
-    /// Appends the match and its context in ripgrep's format.
+    /// Appends the match and its context lines to `body` in ripgrep's format.
     fn append_to(&self, body: &mut String) {
         let Self { path, line, text, before, after, .. } = self;
         let path = escape_line(path);

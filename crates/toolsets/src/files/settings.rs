@@ -43,21 +43,21 @@ pub struct FileSettings {
     pub limits: FileToolLimits,
 }
 
-/// Limits of size of the `files` tools.
+/// Size limits of the `files` tools.
 ///
-/// They are constants, not settings. They exceed what an agent needs, and prevent one call from
-/// delaying all others.
+/// The limits are constants, not settings. They exceed the needs of agents, and prevent one call
+/// from delaying all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileToolLimits {
-    /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`. An
-    /// agent can read this much at once. Default: 100 KiB.
+    /// Default size limit for the file, diff or list of matches in one answer, in bytes. A call can
+    /// set `max_bytes` instead. Default: 100 KiB.
     pub answer_bytes: u64,
-    /// Highest `max_bytes` a call may set, in bytes, and the largest file that can be read whole as
-    /// a resource. Larger answers delay other calls while they are written. Default: 10 MiB.
+    /// Highest `max_bytes` that a call may set, in bytes. Also the largest file that can be read as
+    /// a resource. Larger answers delay other calls. Default: 10 MiB.
     pub answer_bytes_max: u64,
     /// Largest file that can be written or edited, in bytes. It is held in memory. Default: 64 MiB.
     pub write_bytes_max: u64,
-    /// Maximum number of bytes one call may copy. Default: 4 GiB.
+    /// Maximum number of bytes that one call may copy. Default: 4 GiB.
     pub copy_bytes_max: u64,
     /// Largest file whose etag is a hash of its content, in bytes. A larger file gets a weak etag
     /// made from its size and times, because hashing it would take too long. Default: 64 MiB.
@@ -91,14 +91,14 @@ pub enum FolderDeleteConfirmation {
 }
 
 impl FileSettings {
-    /// Protects `path`, relative to the workspace root, even if `protected` removes it from the
-    /// list.
+    /// Always protects `path`, relative to the workspace root, even if the setting `protected`
+    /// excludes it.
     pub fn protect(&mut self, path: &str) {
         self.always_protected.push(path.to_owned());
     }
 
-    /// Protects the instructions in `path`, relative to the workspace root, and nothing of this
-    /// name elsewhere. Does nothing if a protected name already covers `path`.
+    /// Protects the instructions file at `path`, relative to the workspace root, but no files of
+    /// equal name in other folders. Does nothing if a protected name already covers `path`.
     pub fn protect_instructions(&mut self, path: &str) {
         let covered = self.protected_names();
         let mut parts = path.split('/');
@@ -107,8 +107,8 @@ impl FileSettings {
         }
     }
 
-    /// Returns all protected names: the defaults that `protected` does not remove, the names in
-    /// `protected`, and the paths that are always protected.
+    /// Returns all protected names: the defaults that the setting `protected` does not remove, the
+    /// names that it adds, and the paths that are always protected.
     pub fn protected_names(&self) -> Vec<String> {
         self.rules().protected
     }

@@ -1,4 +1,4 @@
-//! `files.tree`: shows a directory and everything beneath it as an indented tree.
+//! `files.tree`: shows a directory and all entries below it as an indented tree.
 
 use std::ffi::OsString;
 
@@ -126,7 +126,7 @@ impl Tool for ShowDirectoryTree {
     }
 }
 
-/// A directory of the tree while its entries are collected.
+/// A directory of the tree, while its entries are collected.
 struct DirectoryTreeNode {
     folder: WalkFolder,
     /// Entries to show, each with the index of its node if it is a directory.
@@ -206,8 +206,8 @@ fn output(nodes: &[DirectoryTreeNode]) -> ShowDirectoryTreeOutput {
     }
 }
 
-/// Ends the open directories that do not contain an entry at `depth`, each with the number of
-/// entries left out.
+/// Removes the directories from `open` that do not contain an entry at `depth`. For each, writes
+/// the number of its omitted entries to `body`.
 fn close_directories(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
     while let Some((at, left_out)) = open.pop_if(|(at, _)| depth == 0 || *at >= depth) {
         if left_out > 0 {

@@ -9,11 +9,11 @@ use serde_saphyr::{Error, Location, Spanned};
 /// The requirement for each key's value, such as `must be a list`.
 pub(crate) type YamlValueRequirements = &'static [(&'static str, &'static str)];
 
-/// The lowest similarity (0 to 1) at which an unknown key is reported as a misspelled one.
+/// The minimum similarity (0 to 1) at which an unknown key is reported as a misspelled key.
 const SIMILARITY_MIN: f64 = 0.55;
 
-/// Describes `err` in the front matter `head`. An error about a key's value uses the text in
-/// `requirements`.
+/// Describes `err` in the front matter `head`. If the value of a key is invalid, the description
+/// contains the key's text in `requirements`.
 pub(super) fn describe_error(
     err: &Error,
     head: &str,
@@ -43,8 +43,8 @@ fn unknown_key_message(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns `message` without its line number, which would mislead: it counts lines of the front
-/// matter, not of the whole file.
+/// Returns `message` without its line number. That number would be wrong, because it counts from
+/// the start of the front matter.
 fn without_location(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
     let message = message.split(" at line ").next().unwrap_or(message);
@@ -53,7 +53,7 @@ fn without_location(message: &str) -> String {
     format!("{message}{}", if hint { "; put the value in quotes" } else { "" })
 }
 
-/// Returns the requirement for the YAML value at `place` in the front matter.
+/// Returns the requirement for the YAML value at the location `place` in the front matter.
 fn requirement_at(
     head: &str,
     place: Location,
@@ -69,7 +69,8 @@ fn requirement_at(
     Some(format!("`{key}` {requirement}"))
 }
 
-/// Returns the key of the value at `place`, in `node` or its children. `key` is the key of `node`.
+/// Returns the key of the value at the location `place`, in `node` or its children. `key` is the
+/// key of `node`.
 fn key_at<'n>(
     node: &'n Spanned<YamlNode>,
     key: Option<&'n str>,

@@ -21,9 +21,10 @@ use toolgate_world::programs::ResolvedProgram;
 
 /// Default limit on git's output, in bytes. It suits lists, which are limited by count.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
-/// Time limit for git in one call. Without other programs, git answers much sooner.
+/// Time limit for git in one call, if the settings do not allow git to run programs.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for git if it may run hooks and filters, such as tests before a commit.
+/// Time limit for git in one call, if the settings allow git to run programs such as hooks and
+/// filters.
 const TIMEOUT_WITH_PROGRAMS: Duration = Duration::from_secs(600);
 /// Maximum number of characters of git's error output in an error.
 const ERROR_CHARS_MAX: usize = 2000;
@@ -62,24 +63,25 @@ const FIXED_VARIABLES: [(&str, &str); 10] = [
 /// Folders of git's own helper programs, relative to its installation prefix.
 const GIT_CORE_FOLDERS: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
-/// Configuration files that git reads in one run.
+/// Configuration files that git reads when it runs a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GitConfigScope {
-    /// The configuration of the repository, with overrides.
+    /// The configuration of the repository, with overrides by toolgate.
     Repository,
     /// The configuration of the repository, the user and the system.
     UserAndSystem,
 }
 
-/// A git command to run for a tool.
+/// A git command that a tool runs.
 pub(super) struct GitCommand<'g> {
     git: &'g GitContext,
     cwd: &'g OwnedFd,
     overrides: &'g [(OsString, OsString)],
     config_scope: GitConfigScope,
-    /// The repository's folder, if the command may change it.
+    /// The path of the repository's `.git` folder, if the command may change the repository.
     changed_folder: Option<&'g Path>,
-    /// The location of the repository, if it is outside the workspace.
+    /// The outside repository in which the command runs, if the repository is outside the
+    /// workspace.
     outside: Option<&'g OutsideRepository>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
@@ -87,21 +89,22 @@ pub(super) struct GitCommand<'g> {
     bytes_max: usize,
 }
 
-/// Result of running a git command.
+/// Output and exit code of a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
     /// Exit code; 128 plus the signal's number if a signal ended it.
     pub(super) code: i32,
     /// Start of git's standard output.
     pub(super) stdout: Vec<u8>,
-    /// Size of the whole standard output, in bytes.
+    /// Size of git's complete standard output, in bytes.
     pub(super) total_bytes: u64,
-    /// Git's standard error, without quoted file contents.
+    /// Git's standard error, without quotations of file contents.
     pub(super) stderr: String,
 }
 
 impl<'g> GitCommand<'g> {
-    /// Creates the command `git VERB`, which starts in the directory `cwd`.
+    /// Creates the command `git VERB`, which starts in the directory `cwd`. `overrides` are git
+    /// settings that override the configuration.
     pub(super) fn new(
         git: &'g GitContext,
         cwd: &'g OwnedFd,
@@ -123,14 +126,14 @@ impl<'g> GitCommand<'g> {
         }
     }
 
-    /// Lets the command change the repository whose folder is `git_dir`.
+    /// Allows the command to change the repository whose `.git` folder is `git_dir`.
     pub(super) fn with_changes_to(mut self, git_dir: &'g Path) -> Self {
         self.changed_folder = Some(git_dir);
         self
     }
 
-    /// Lets the command see the repository `outside`, and change that repository if it is a command
-    /// that makes changes.
+    /// Allows the command to read the repository `outside`, and to change it if the tool makes
+    /// changes.
     pub(super) fn in_outside(mut self, outside: &'g OutsideRepository) -> Self {
         self.outside = Some(outside);
         self
@@ -146,7 +149,7 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Adds the argument `arg` to the git command if `wanted` is set.
+    /// Adds the argument `arg` to the git command if `wanted` is true.
     pub(super) fn arg_if(self, wanted: bool, arg: &str) -> Self {
         if wanted { self.arg(arg) } else { self }
     }
@@ -161,23 +164,25 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Limits the output of git that is kept to `bytes_max` bytes.
+    /// Limits the stored output of git to `bytes_max` bytes.
     pub(super) fn bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// Runs the command.
+    /// Runs the git command.
     ///
     /// # Errors
-    ///
-    /// Fails if git exits with another code than 0, is canceled, times out or cannot start.
+    /// Fails if git exits with a code other than 0, is canceled, times out or cannot start.
     pub(super) async fn run(self, ctx: &ToolContext) -> Result<GitOutput, ToolError> {
         let printed = self.run_unchecked(ctx).await?;
         if printed.code == 0 { Ok(printed) } else { Err(printed.to_error()) }
     }
 
-    /// Runs the command and returns its output for any exit code.
+    /// Runs the git command and returns its output for any exit code.
+    ///
+    /// # Errors
+    /// Fails if git is canceled, times out or cannot start.
     pub(super) async fn run_unchecked(self, ctx: &ToolContext) -> Result<GitOutput, ToolError> {
         let Self {
             git,
@@ -280,8 +285,7 @@ fn own_programs(git: &ResolvedProgram, cwd: BorrowedFd<'_>) -> Option<Vec<PathBu
     Some(files)
 }
 
-/// Returns the user's `core.excludesFile`, if it is set to an absolute path or to one in the home
-/// folder.
+/// Returns the path of the user's `core.excludesFile`, if it is absolute or in the home folder.
 fn excludes_file(
     overrides: &[(OsString, OsString)],
     env: &BTreeMap<OsString, OsString>,
@@ -318,7 +322,7 @@ impl GitOutput {
         String::from_utf8_lossy(&self.stdout[..end]).into_owned()
     }
 
-    /// Returns true if git printed more than was kept.
+    /// Returns true if git printed more output than was stored.
     pub(super) fn is_truncated(&self) -> bool {
         self.total_bytes > self.stdout.len() as u64
     }
@@ -333,7 +337,7 @@ impl GitOutput {
         fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
     }
 
-    /// Returns the error for the caller if the git command failed.
+    /// Converts the output of a failed git command to an error for the caller.
     pub(super) fn to_error(&self) -> ToolError {
         let error = self.error_text();
         let (fault, advice) = if error.contains("not a git repository: ") {
@@ -380,8 +384,8 @@ impl GitOutput {
         ToolError::new(fault, format!("git failed: {error}{advice}"))
     }
 
-    /// Returns the output as text without control characters. Unsuitable for patches, which must
-    /// stay exact.
+    /// Returns git's output as text without control characters. Not suitable for patches, which
+    /// must stay exact.
     pub(super) fn printable_text(&self) -> String {
         printable::escape_lines(&self.text()).into_owned()
     }

@@ -128,7 +128,8 @@ impl Tool for GitCommit {
     }
 }
 
-/// Returns the error for an empty commit. If `has_untracked` is set, it mentions untracked files.
+/// Returns the error for a commit without changes. If `has_untracked` is true, the error mentions
+/// untracked files.
 fn nothing_to_commit(has_untracked: bool) -> ToolError {
     let advice = if has_untracked {
         ": the only changes are untracked files, which `all` leaves out; stage them with git_add \
@@ -152,7 +153,8 @@ fn check_message(message: &str) -> Result<(), ToolError> {
     Err(ToolError::invalid("/message", reason))
 }
 
-/// Refuses `all` if files are in conflict, because the commit would contain conflict markers.
+/// Refuses a commit of all changes if files are in conflict, because the commit would contain
+/// conflict markers.
 async fn refuse_conflicts(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,
@@ -170,9 +172,9 @@ async fn refuse_conflicts(
     )))
 }
 
-/// Refuses to commit if nothing is staged, unless a merge is in progress.
+/// Refuses a commit if nothing is staged, unless a merge is in progress.
 ///
-/// Git would refuse, too, but would look into submodules to explain why.
+/// Git would also refuse such a commit, but would read submodules to explain the reason.
 async fn refuse_empty(ctx: &ToolContext, repository: &GitRepository<'_>) -> Result<(), ToolError> {
     let merge = repository.read_command("rev-parse").args(["--verify", "--quiet", "MERGE_HEAD"]);
     let differs =

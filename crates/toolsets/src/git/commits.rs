@@ -1,4 +1,4 @@
-//! Commit as the results of git tools describe it.
+//! Commit entries in the results of git tools.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub(super) struct GitCommitEntry {
     pub(super) subject: String,
 }
 
-/// Maximum number of characters of a commit's subject, of an author's name and of an email address.
+/// Maximum number of characters in a commit's subject, an author's name or an email address.
 const TEXT_CHARS_MAX: usize = 1000;
 
 impl GitCommitEntry {
@@ -54,8 +54,8 @@ impl GitCommitEntry {
     }
 }
 
-/// Returns `text` on one line; of a long text, only the first [`TEXT_CHARS_MAX`] characters and
-/// `…`.
+/// Returns `text` on one line. A text of more than [`TEXT_CHARS_MAX`] characters is cut and ends
+/// with `…`.
 fn short_line(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", printable::escape_line(&text[..end])),

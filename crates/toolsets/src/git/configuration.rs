@@ -1,12 +1,12 @@
 //! Git configuration: selects the settings that apply, and disables settings that run programs.
 //!
 //! A configuration can name programs: hooks, filters, drivers, pagers and signers. The user's own
-//! configuration supplies identity and a few preferences. A repository's configuration applies in
-//! full, except settings that run programs.
+//! configuration supplies the identity and a few preferences. A repository's configuration applies
+//! completely, except settings that run programs.
 
 use std::ffi::OsString;
 
-/// Git settings for every run, which override every configuration file.
+/// Git settings for every run. They override every configuration file.
 const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("core.fsmonitor", "false"),
     ("core.pager", "cat"),
@@ -36,8 +36,8 @@ const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("safe.bareRepository", "explicit"),
 ];
 
-/// Git's defaults for settings that change how paths and differences are printed. They override
-/// every configuration file, so that a result means the same in each repository.
+/// Git's default values for settings that change how paths and differences are printed. They
+/// override every configuration file, so that results have the same format in each repository.
 const PRINT_SETTINGS: [(&str, &str); 19] = [
     ("core.quotePath", "false"),
     ("color.diff", "false"),
@@ -60,7 +60,7 @@ const PRINT_SETTINGS: [(&str, &str); 19] = [
     ("diff.statGraphWidth", "0"),
 ];
 
-/// Keys of the user's and the system's git configuration that apply.
+/// Keys that apply from the user's and the system's git configuration. All other keys are ignored.
 const INHERITED_KEYS: [&str; 15] = [
     "user.name",
     "user.email",
@@ -91,7 +91,7 @@ struct GitConfigEntry {
     /// `true` if the entry comes from the repository, not from the user or the system.
     is_from_repository: bool,
     key: String,
-    /// Value of the entry; `None` for a key without one, which means true.
+    /// Value of the entry. `None` for a key without a value, which git interprets as true.
     value: Option<String>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct AllowedGitPrograms {
 }
 
 impl GitConfig {
-    /// Parses the fields that `git config` prints: a scope and a `key\nvalue`, alternating.
+    /// Parses the fields that `git config` prints: a scope and a `key\nvalue` text, alternating.
     pub(super) fn parse(fields: &[String]) -> Self {
         let entries = fields.chunks_exact(2).map(|pair| {
             let (key, value) = match pair[1].split_once('\n') {
@@ -116,20 +116,20 @@ impl GitConfig {
         Self { entries: entries.collect() }
     }
 
-    /// Returns the value that the repository itself sets for `key`.
+    /// Returns the value of `key` in the repository's own configuration.
     pub(super) fn repository_value(&self, key: &str) -> Option<&str> {
         let mut entries = self.entries.iter().rev();
         entries.find(|entry| entry.is_from_repository && entry.key == key)?.value.as_deref()
     }
 
-    /// Returns the first key that is not UTF-8. Such a key cannot be overridden, because its exact
-    /// name is lost.
+    /// Returns the first key that is not UTF-8, with invalid bytes replaced. Such a key cannot be
+    /// overridden, because its exact name is lost.
     pub(super) fn first_invalid_key(&self) -> Option<&str> {
         let mut keys = self.entries.iter().map(|entry| entry.key.as_str());
         keys.find(|key| key.contains(char::REPLACEMENT_CHARACTER))
     }
 
-    /// Returns the names of all git filters that any configuration defines.
+    /// Returns the names of all git filters that a configuration file defines.
     pub(super) fn filter_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
@@ -144,7 +144,7 @@ impl GitConfig {
         names
     }
 
-    /// Returns the overrides that keep git's configuration from running programs that are not
+    /// Returns the git settings that prevent the configuration from running programs that are not
     /// `allowed`.
     pub(super) fn overrides(&self, allowed: AllowedGitPrograms) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
@@ -188,8 +188,8 @@ impl GitConfig {
         all
     }
 
-    /// Returns true if the repository sets `key` itself, which takes precedence over the user.
-    /// Always false for `safe.directory`, which only a user may set.
+    /// Returns true if the repository's own configuration sets `key`, which takes precedence over
+    /// the user's. Always returns false for `safe.directory`, which only a user may set.
     fn is_set_by_repository(&self, key: &str) -> bool {
         key != "safe.directory"
             && self.entries.iter().any(|entry| entry.is_from_repository && entry.key == key)
@@ -201,7 +201,8 @@ fn key_name(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or_default()
 }
 
-/// Returns the middle part of a configuration key `SECTION.middle.name`.
+/// Returns the subsection of the configuration key `key`, which is the text between `section` and
+/// the last dot.
 fn subsection<'k>(key: &'k str, section: &str) -> Option<&'k str> {
     let rest = key.strip_prefix(section)?.strip_prefix('.')?;
     rest.rsplit_once('.').map(|(middle, _)| middle)

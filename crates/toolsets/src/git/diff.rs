@@ -21,13 +21,13 @@ pub(super) const BYTES_MAX: usize = 1 << 20;
 const CONTEXT_MAX: u32 = 1000;
 /// Maximum number of changed files that a result lists.
 pub(super) const FILES_MAX: usize = 1000;
-/// Maximum length of the list of untracked files that is counted, in bytes.
+/// Maximum size of git's list of untracked files that is counted, in bytes.
 const UNTRACKED_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of files that the note about a cut patch names.
 const NAMED_FILES_MAX: usize = 40;
 
-/// Option that counts changed lines. The widths are high enough for git to print whole paths: by
-/// default it shortens them to 80 columns.
+/// Option that counts changed lines. The widths are high enough for git to print complete paths,
+/// which git shortens to 80 columns by default.
 pub(super) const STAT_FORMAT: &str = "--stat=4200,4096,50";
 
 /// The `git.diff` tool.
@@ -79,11 +79,11 @@ pub(super) struct GitDiffOutput {
     untracked: Option<UntrackedFileCount>,
 }
 
-/// Number of untracked files that `git diff` does not show.
+/// Number of untracked files, which `git diff` does not show.
 #[derive(Debug)]
 struct UntrackedFileCount {
     files: u64,
-    /// True if there are more than were counted.
+    /// True if there are more untracked files than were counted.
     is_cut: bool,
 }
 
@@ -202,7 +202,7 @@ impl Tool for GitDiff {
     }
 }
 
-/// Counts the untracked files below `paths` that git does not ignore.
+/// Returns the number of untracked files below `paths` that git does not ignore.
 async fn count_untracked(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,
@@ -221,7 +221,7 @@ async fn count_untracked(
     Ok(UntrackedFileCount { files, is_cut: listed.is_truncated() })
 }
 
-/// Returns true if `paths` is empty or contains `path` or a folder around it.
+/// Returns true if `paths` is empty, or contains `path` or one of its parent folders.
 fn is_selected(path: &str, paths: &[String]) -> bool {
     let contains = |folder: &String| {
         folder == "."
@@ -232,7 +232,8 @@ fn is_selected(path: &str, paths: &[String]) -> bool {
     paths.is_empty() || paths.iter().any(contains)
 }
 
-/// Returns the note about a patch that was cut. `files` are those that the whole patch changes.
+/// Returns the note about a patch that was cut. `files` are all files that the complete patch
+/// changes.
 pub(super) fn truncation_note(total_bytes: u64, files: &[GitChangedFile]) -> String {
     let mut note = format!(
         "cut: the whole text has {total_bytes} bytes; request some `paths` or `stat`, or set \
@@ -250,7 +251,8 @@ pub(super) fn truncation_note(total_bytes: u64, files: &[GitChangedFile]) -> Str
 }
 
 impl GitChangedFile {
-    /// Returns the file's path with the number of added and removed lines, such as `a.rs` +1 -2.
+    /// Returns the file's path in backquotes, with the numbers of added and removed lines if they
+    /// are known, such as `+1 -2`.
     fn summary(&self) -> String {
         let Self { path, from: _, added, removed } = self;
         let path = quoted_path(path);

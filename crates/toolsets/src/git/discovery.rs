@@ -1,4 +1,5 @@
-//! Finds the repository of a folder, and checks that all of it is inside the workspace.
+//! Finds the repository of a folder, and checks that the complete repository is inside the
+//! workspace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,17 +21,17 @@ use toolgate_world::root::{
     DiskWorkMonitor, EntryKind, OutsideRootReason, PathCheckDepth, PathOutsideRoot, quoted_path,
 };
 
-/// Maximum number of bytes that are read of a repository's list of alternate object stores.
+/// Maximum number of bytes that are read from a repository's list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of object stores that one git repository may have.
 const STORES_MAX: usize = 64;
-/// Maximum number of entries of a repository's `.git` folder that are checked.
+/// Maximum number of entries that are checked in a repository's `.git` folder.
 const ENTRIES_MAX: usize = 500_000;
 /// Folders in the `.git` folder whose entries are checked, because git reads their files.
 const CHECKED_FOLDERS: [&str; 8] =
     ["info", "refs", "logs", "reftable", "worktrees", "sequencer", "rebase-merge", "rebase-apply"];
-/// Entries of the `.git` folder that are not checked: hooks do not run unless settings allow them,
-/// and the other is a socket of git.
+/// Entries of the `.git` folder that are not checked. Hooks do not run unless settings allow them,
+/// and `fsmonitor--daemon.ipc` is a socket of git.
 const UNCHECKED_ENTRIES: [&str; 2] = ["hooks", "fsmonitor--daemon.ipc"];
 
 /// A folder of the repository.
@@ -39,12 +40,11 @@ const UNCHECKED_ENTRIES: [&str; 2] = ["hooks", "fsmonitor--daemon.ipc"];
 pub(super) struct RepositoryFolder(Option<String>);
 
 impl GitContext {
-    /// Opens the repository that contains the folder `repo`, by default the workspace.
+    /// Opens the repository that contains the folder `repo`. The default folder is the workspace.
     ///
     /// # Errors
-    ///
-    /// Fails if there is no repository, if a part of it is outside the workspace, or if its
-    /// configuration cannot be read in full.
+    /// Fails if there is no repository, if a part of the repository is outside the workspace, or if
+    /// its configuration cannot be read completely.
     pub(super) async fn open(
         &self,
         ctx: &ToolContext,
@@ -58,7 +58,7 @@ impl GitContext {
         }
     }
 
-    /// Opens the repository that contains `folder`; see [`Self::open`].
+    /// Opens the repository that contains `folder`. Fails like [`Self::open`].
     pub(super) async fn open_folder(
         &self,
         ctx: &ToolContext,
@@ -127,7 +127,7 @@ impl GitContext {
         Ok(repository)
     }
 
-    /// Opens the repository `outside`, to which `folder` of the workspace belongs.
+    /// Opens the repository `outside`, which contains `folder` of the workspace.
     async fn open_outside(
         &self,
         ctx: &ToolContext,
@@ -170,8 +170,8 @@ impl GitContext {
         }
     }
 
-    /// Returns a better error than `err` if the folder belongs to a repository outside the
-    /// workspace.
+    /// Returns an error that explains the cause if `folder` belongs to a repository outside the
+    /// workspace. Otherwise returns `err`.
     async fn explain_refusal(&self, ctx: &ToolContext, folder: &str, err: ToolError) -> ToolError {
         if !matches!(
             err.fault,
@@ -187,7 +187,7 @@ impl GitContext {
     }
 }
 
-/// Reads the whole configuration with `list`, a command `git config`.
+/// Reads the complete git configuration with `list`, a `git config` command.
 async fn read_configuration(
     ctx: &ToolContext,
     list: GitCommand<'_>,
@@ -249,8 +249,8 @@ fn outside_repository_error(
     )))
 }
 
-/// Returns the error for a folder whose `.git` file names the folder `target`, if `target` is
-/// outside the workspace.
+/// Returns the error for a `folder` whose `.git` file names the folder `target`. Returns `None` if
+/// `target` is inside the workspace.
 fn linked_repository_error(
     root: &Root,
     folder: &str,
@@ -280,7 +280,7 @@ fn linked_repository_error(
     )))
 }
 
-/// Returns the error for a folder that is in no git repository.
+/// Converts `err` to the error for a `folder` that is in no git repository.
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::NotFound => ToolError::not_found(format!(
@@ -295,7 +295,7 @@ fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     }
 }
 
-/// Returns the absolute `path` relative to the root, or an error if it is outside.
+/// Returns the absolute path `path` relative to the root. Fails if `path` is outside the root.
 fn relative_to_root(root: &Root, path: &Path, folder: &str) -> Result<String, ToolError> {
     let inside = path.strip_prefix(root.path()).ok().and_then(Path::to_str);
     let inside = inside.ok_or_else(|| outside_error(folder, path))?;
@@ -311,7 +311,7 @@ fn outside_error(folder: &str, path: &Path) -> ToolError {
     ))
 }
 
-/// Returns how thoroughly to check the entry `at` of the `.git` folder.
+/// Returns the depth of the check for the entry `at` of the `.git` folder.
 fn git_entry_check(at: &Path) -> PathCheckDepth {
     let mut names = at.iter().filter_map(OsStr::to_str);
     match (names.next(), names.next()) {
@@ -321,15 +321,15 @@ fn git_entry_check(at: &Path) -> PathCheckDepth {
     }
 }
 
-/// Returns how thoroughly to check an entry of an object store.
+/// Returns the depth of the check for an entry of an object store.
 fn store_entry_check(_: &Path) -> PathCheckDepth {
     PathCheckDepth::Contents
 }
 
-/// Checks that nothing in the folder `dir` of the repository leads out of the root.
+/// Checks that no symlink in the folder `dir` of the repository leads out of the root.
 ///
 /// Git follows symlinks, and quotes lines of files that it cannot parse. The function `depth_of`
-/// decides how thoroughly each entry is checked.
+/// returns the depth of the check for each entry.
 fn check_all_inside(
     root: &Root,
     dir: &str,
@@ -359,8 +359,8 @@ fn check_all_inside(
     }
 }
 
-/// Checks that every object store of the repository `dir` is inside the root. Symlinks and lists of
-/// alternate stores could lead outside.
+/// Checks that every object store of the repository with the `.git` folder `dir` is inside the
+/// root. Symlinks and lists of alternate object stores could lead outside.
 fn check_stores_inside(
     root: &Root,
     dir: &str,

@@ -1,7 +1,7 @@
 //! Removes file contents from git's error messages.
 //!
 //! A repository's configuration can name files anywhere on the machine, and git quotes lines of
-//! them.
+//! these files.
 
 /// Starts of git's messages that quote a file's content after a colon.
 const QUOTING_PREFIXES: [&str; 8] = [
@@ -14,12 +14,12 @@ const QUOTING_PREFIXES: [&str; 8] = [
     "unable to normalize alternate object path: ",
     "unrecognized pattern: ",
 ];
-/// Middle parts of git's messages, between a file's content and its location.
+/// Middle parts of git's messages, between quoted file content and its location.
 const QUOTING_INFIXES: [&str; 2] = [" is not a valid attribute name: ", " not allowed: "];
 /// Severity prefixes of git's messages.
 const SEVERITIES: [&str; 3] = ["fatal: ", "error: ", "warning: "];
 
-/// Returns git's `message` with the quoted file contents removed from each line.
+/// Returns git's `message` without quoted file contents.
 pub(super) fn redact_contents(message: &str) -> String {
     message.split_inclusive('\n').map(redact_content).collect()
 }

@@ -1,4 +1,5 @@
-//! Refuses files that need a filter that may not run, because they would be stored unfiltered.
+//! Refuses files that need a git filter which may not run, because git would store these files
+//! unfiltered.
 
 use toolgate_contract::{ToolContext, ToolError};
 

@@ -11,7 +11,8 @@ use super::times;
 use crate::counted::counted;
 
 const COUNT_MAX: u32 = 1000;
-/// Largest output of git that is read. Later commits are left to the next call.
+/// Maximum number of bytes of git's output that are read. The next call continues with the
+/// remaining commits.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The `git.log` tool.
@@ -54,8 +55,8 @@ fn ten() -> u32 {
     10
 }
 
-/// Completes the commit in which the output was cut, so that it is listed with what is known of it.
-/// The cut field itself is missing.
+/// Fills the missing fields of the last commit with a placeholder, if git's output was cut in this
+/// commit.
 fn complete_last_commit(fields: &mut Vec<String>) {
     let known = fields.len() % COMMIT_FIELDS;
     if known > 0 {

@@ -1,8 +1,10 @@
-//! The repository of a workspace that is a linked worktree, a submodule or a subfolder of it.
+//! The outside repository of a workspace that is a linked worktree, a submodule or a subfolder of
+//! the repository.
 //!
-//! Such a repository has its folder outside the workspace. The setting `git.outside` allows its
-//! use. The folder must belong to the workspace's owner, and the repository must itself name the
-//! workspace as its worktree or submodule, so that a `.git` file cannot name any other repository.
+//! The `.git` folder of such a repository is outside the workspace. The setting `git.outside`
+//! allows its use. The `.git` folder must belong to the workspace's owner, and the repository must
+//! itself name the workspace as its worktree or submodule. A `.git` file in the workspace can
+//! therefore not select an unrelated repository.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
@@ -23,11 +25,12 @@ use super::settings::OutsideRepositoryAccess;
 
 /// Maximum number of bytes that are read of a `.git` file, which names the repository.
 pub(super) const LINK_BYTES_MAX: u64 = 8 << 10;
-/// Entries of a repository's folder that git does not write in a linked worktree: settings that
-/// name programs, and the state of the other worktrees.
+/// Entries of the shared `.git` folder that git cannot write in a linked worktree: settings that
+/// can name programs, and the state of the other worktrees. Other workspaces protect only the first
+/// five.
 const KEPT_ENTRIES: [&str; 8] =
     ["config", "config.worktree", "hooks", "info", "modules", "HEAD", "index", "worktrees"];
-/// Files with rules that git also reads in the folders above a subfolder.
+/// Names of the files with git rules that also apply from the parent folders of a subfolder.
 const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
 
 /// Relation of the workspace to its git repository.
@@ -38,23 +41,26 @@ pub(super) enum WorkspaceRepositoryRelation {
     Subfolder,
 }
 
-/// A git repository whose folder is outside the workspace.
+/// A git repository whose `.git` folder is outside the workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OutsideRepository {
     pub(super) kind: WorkspaceRepositoryRelation,
-    /// Top folder of the work tree: the workspace, or a folder above it.
+    /// Absolute path of the top folder of the work tree: the workspace, or a parent folder of the
+    /// workspace.
     pub(super) work_tree: PathBuf,
-    /// The repository's folder. For a linked worktree, its private part.
+    /// Absolute path of the repository's `.git` folder. For a linked worktree, the worktree's own
+    /// folder inside the shared `.git` folder.
     pub(super) git_dir: PathBuf,
-    /// The `.git` folder that all worktrees of the repository share.
+    /// Absolute path of the `.git` folder that all worktrees of the repository share.
     pub(super) common_dir: PathBuf,
-    /// Path of the workspace from the top folder, with a slash at its end. Empty for the top.
+    /// Path of the workspace relative to the top folder of the work tree, with a slash at its end.
+    /// Empty if the workspace is the top folder.
     pub(super) prefix: String,
 }
 
 impl OutsideRepository {
-    /// Finds the repository around the workspace `root`. Returns `None` if the workspace has its
-    /// own repository, is itself a bare repository, or belongs to no repository.
+    /// Finds the outside repository to which the workspace `root` belongs. Returns `None` if the
+    /// workspace contains its own `.git` folder, is a bare repository, or belongs to no repository.
     pub(super) fn find(root: &Root) -> Option<Self> {
         if is_bare_repository(root, ".") {
             return None;
@@ -88,8 +94,8 @@ impl OutsideRepository {
         Some(Self { kind, work_tree: top.to_owned(), git_dir, common_dir, prefix })
     }
 
-    /// Returns the path that names the repository in results. A submodule's own repository has the
-    /// path of its work tree.
+    /// Returns the path that names the repository in results. For a submodule, this is the path of
+    /// its work tree.
     pub(super) fn shown_path(&self) -> String {
         match self.kind {
             WorkspaceRepositoryRelation::Submodule => self.work_tree.to_string_lossy().into_owned(),
@@ -98,8 +104,8 @@ impl OutsideRepository {
         }
     }
 
-    /// Returns the path of the repository to which the workspace belongs. For a submodule, that is
-    /// the repository around it.
+    /// Returns the path of the repository to which the workspace belongs. For a submodule, this is
+    /// the repository that contains the submodule.
     fn owner_path(&self) -> String {
         let shown = self.common_dir.to_string_lossy();
         match shown.split_once("/.git/") {
@@ -108,7 +114,8 @@ impl OutsideRepository {
         }
     }
 
-    /// Describes the relation of the workspace to the repository, for messages.
+    /// Describes the relation of the workspace to the repository, such as "a submodule of the
+    /// repository …".
     pub(super) fn describe(&self) -> String {
         let kind = match self.kind {
             WorkspaceRepositoryRelation::LinkedWorktree => "a linked worktree",
@@ -118,8 +125,8 @@ impl OutsideRepository {
         format!("{kind} of the repository {}", quoted_path(&self.owner_path()))
     }
 
-    /// Returns the parts of the repository that git can see in its sandbox, and can write if
-    /// `writes` is true.
+    /// Returns the paths of the repository that are visible to git in its sandbox. Git can write to
+    /// them if `writes` is true.
     pub(super) fn places(&self, writes: bool) -> Vec<OutsideRepositoryPath> {
         let place = |path: PathBuf, is_writable| OutsideRepositoryPath { path, is_writable };
         let mut places = vec![place(self.common_dir.clone(), writes)];
@@ -146,8 +153,8 @@ impl OutsideRepository {
     }
 }
 
-/// Returns true if `folder` of the workspace is a bare repository, which does not belong to a
-/// repository around it.
+/// Returns true if `folder` of the workspace is a bare repository. A bare repository does not
+/// belong to the repository that contains its folder.
 pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
     let has = |name: &str, expected: EntryKind| {
         let at = Path::new(folder).join(name);
@@ -157,7 +164,8 @@ pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
     has("HEAD", EntryKind::File) && has("objects", EntryKind::Dir) && has("refs", EntryKind::Dir)
 }
 
-/// Reads the `.git` file at `link`, which is above the workspace. Git itself obeys it, too.
+/// Reads the `.git` file at `link`, which is in a parent folder of the workspace. Git itself also
+/// follows this file.
 #[allow(clippy::disallowed_methods, reason = "the file is outside the root")]
 fn read_link_above(link: &Path) -> Option<Vec<u8>> {
     // Opening a pipe would block.
@@ -168,7 +176,7 @@ fn read_link_above(link: &Path) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// Returns the folder that the content of a `.git` file in `folder` names.
+/// Returns the path of the folder that `link`, the content of a `.git` file in `folder`, names.
 pub(super) fn linked_folder(folder: &Path, link: &[u8]) -> Option<PathBuf> {
     let link = String::from_utf8_lossy(link);
     let target = link.strip_prefix("gitdir:")?.trim();
@@ -189,12 +197,11 @@ pub(super) fn without_parent_names(path: &Path) -> PathBuf {
 }
 
 impl GitContext {
-    /// Returns the repository outside the workspace to which `folder` of the workspace belongs, if
-    /// the settings allow its use.
+    /// Returns the outside repository to which `folder` of the workspace belongs, if the settings
+    /// allow its use.
     ///
     /// # Errors
-    ///
-    /// Fails if the tool would change the repository, and may not.
+    /// Fails if the tool would change the repository and is not allowed to.
     pub(super) async fn outside_of(
         &self,
         ctx: &ToolContext,
@@ -230,19 +237,18 @@ impl GitContext {
         )))
     }
 
-    /// Returns true if the workspace belongs to a repository outside it that the settings allow.
+    /// Returns true if the workspace belongs to an outside repository that the settings allow.
     pub(super) fn uses_outside(&self) -> bool {
         self.outside.is_some() && self.settings.outside != OutsideRepositoryAccess::None
     }
 
-    /// Checks that the repository names the workspace as its worktree or submodule, and that it
-    /// belongs to the workspace's owner.
+    /// Checks that the repository `outside` names the workspace as its worktree or submodule, and
+    /// that it belongs to the workspace's owner.
     ///
     /// `list` creates the command `git worktree`.
     ///
     /// # Errors
-    ///
-    /// Fails if one of these is not so.
+    /// Fails if one of these conditions is not met.
     pub(super) async fn check_outside<'c>(
         &self,
         ctx: &ToolContext,
@@ -282,7 +288,8 @@ impl GitContext {
         Ok(())
     }
 
-    /// Creates the command `git VERB` for `outside`, started in `cwd`.
+    /// Creates the command `git VERB` for the repository `outside`. Git starts in `cwd`, with the
+    /// settings `overrides`.
     pub(super) fn outside_command<'g>(
         &'g self,
         outside: &'g OutsideRepository,
@@ -298,7 +305,8 @@ impl GitContext {
     }
 }
 
-/// Returns true if `folder` of the workspace belongs to a repository below the workspace's top.
+/// Returns true if `folder` of the workspace belongs to a repository in a subfolder of the
+/// workspace.
 fn has_own_repository(root: &Root, folder: &str) -> bool {
     let inside = Path::new(folder);
     let inside = inside.strip_prefix(root.path()).unwrap_or(inside);

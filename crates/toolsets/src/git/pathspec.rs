@@ -10,17 +10,16 @@ use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
 const PATHS_MAX: usize = 10_000;
-/// Maximum number of paths that are checked for existence if git prints nothing.
+/// Maximum number of paths that are checked for existence if git prints nothing about them.
 const CHECKED_PATHS_MAX: usize = 20;
 
 impl GitRepository<'_> {
-    /// Returns `path` relative to the top folder. It names exactly one file or folder: no character
-    /// is a pattern.
+    /// Returns `path` relative to the top folder of the work tree. The returned path names exactly
+    /// one file or folder, without glob characters.
     ///
     /// # Errors
-    ///
-    /// Fails if `path` is empty, contains NUL or leads out of the repository. `pointer` locates it
-    /// in the input.
+    /// Fails if `path` is empty, contains NUL or leads out of the repository. `pointer` locates
+    /// `path` in the input.
     pub(super) fn resolve_path(&self, path: &str, pointer: &str) -> Result<String, ToolError> {
         let invalid = |message: String| Err(ToolError::invalid(pointer, message));
         if path.trim().is_empty() {
@@ -45,7 +44,8 @@ impl GitRepository<'_> {
         })
     }
 
-    /// Validates several paths; see [`Self::resolve_path`].
+    /// Validates several paths like [`Self::resolve_path`], and returns them relative to the top
+    /// folder.
     pub(super) fn resolve_paths(
         &self,
         paths: &[String],
@@ -64,7 +64,7 @@ impl GitRepository<'_> {
     }
 
     /// Checks that each of `paths` exists in the work tree, the index or any commit, and that it
-    /// belongs to this repository.
+    /// belongs to this repository and not to an inner one.
     ///
     /// Git treats an unknown path as a file without changes. At most 20 paths are checked.
     pub(super) async fn refuse_unknown_paths(
@@ -104,8 +104,8 @@ impl GitRepository<'_> {
 }
 
 impl GitRepository<'_> {
-    /// Refuses paths in an inner repository, such as a submodule, unless this repository tracks the
-    /// paths. Git treats them as paths without files.
+    /// Refuses paths in an inner repository, such as a submodule, unless this repository tracks
+    /// these paths. Git would report no files for such paths.
     ///
     /// At most 20 such paths are checked.
     pub(super) async fn refuse_inner_paths(
@@ -162,7 +162,8 @@ impl GitRepository<'_> {
         Ok(changing.run(ctx).await?.total_bytes > 0)
     }
 
-    /// Returns the path of the top folder from the workspace. Empty for the workspace itself.
+    /// Returns the path of the top folder of the work tree relative to the workspace. Empty for the
+    /// workspace itself.
     fn top_below_root(&self) -> String {
         let root = self.git.programs.root.path();
         let top = self.top_path.strip_prefix(root).unwrap_or(Path::new(""));
@@ -170,13 +171,13 @@ impl GitRepository<'_> {
     }
 }
 
-/// A path in a repository that is inside the one that the caller names.
+/// A path in an inner repository, which is inside the repository that the caller named.
 struct NestedRepositoryPath {
-    /// The path from the top folder of the repository that the caller names.
+    /// The path relative to the top folder of the repository that the caller named.
     path: String,
-    /// The folder of the inner repository, from the workspace.
+    /// The folder of the inner repository, relative to the workspace.
     repository: String,
-    /// The path from the folder of the inner repository.
+    /// The path relative to the folder of the inner repository.
     rest: String,
 }
 
@@ -191,8 +192,8 @@ impl NestedRepositoryPath {
     }
 }
 
-/// Returns those of `paths` that are in a repository below the folder `top` of the workspace, at
-/// most 20.
+/// Returns those of `paths` that are in an inner repository below the folder `top` of the
+/// workspace, at most 20.
 fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<NestedRepositoryPath> {
     let mut known: BTreeMap<&Path, bool> = BTreeMap::new();
     let mut found = Vec::new();
@@ -218,7 +219,7 @@ fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<NestedRepos
     found
 }
 
-/// Resolves `.` and `..` in `path`. Returns `None` if it is absolute or leads above its start.
+/// Resolves `.` and `..` in `path`. Returns `None` if `path` is absolute or leads above its start.
 fn normalize_path(path: &str) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for part in Path::new(path).components() {

@@ -1,4 +1,4 @@
-//! A git repository that is wholly inside the workspace, and git commands in it.
+//! A git repository that was opened for one call, and git commands in this repository.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -14,23 +14,25 @@ use super::outside::{OutsideRepository, WorkspaceRepositoryRelation};
 /// Git repository that was opened for one call.
 pub(super) struct GitRepository<'g> {
     pub(super) git: &'g GitContext,
-    /// Top folder of the work tree, open as the directory that git starts in.
+    /// Open top folder of the work tree, in which git starts.
     pub(super) top: OwnedFd,
     /// Absolute path of the top folder of the work tree.
     pub(super) top_path: PathBuf,
-    /// Absolute path of the repository's folder (`.git`). For a linked work tree, its private part.
+    /// Absolute path of the repository's `.git` folder. For a linked work tree, the work tree's own
+    /// folder inside the shared `.git` folder.
     pub(super) git_dir: PathBuf,
-    /// Absolute path of the folder that all work trees share.
+    /// Absolute path of the `.git` folder that all work trees share.
     pub(super) common_dir: PathBuf,
-    /// The location of the repository, if it is outside the workspace.
+    /// The outside repository, if the `.git` folder is outside the workspace.
     pub(super) outside: Option<Arc<OutsideRepository>>,
-    /// Settings that override the repository's configuration.
+    /// Git settings that override the repository's configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
     /// Git filters that are defined but not allowed to run.
     pub(super) disabled_filters: Vec<String>,
 }
 
-/// Files in the `.git` folder that show an unfinished operation, each with the operation's name.
+/// Files in the `.git` folder that exist during an unfinished operation, each with the operation's
+/// name.
 const OPERATION_FILES: [(&str, &str); 6] = [
     ("rebase-merge", "rebase"),
     ("rebase-apply", "rebase"),
@@ -41,14 +43,14 @@ const OPERATION_FILES: [(&str, &str); 6] = [
 ];
 
 impl GitRepository<'_> {
-    /// Returns the path of the workspace from the top folder, with a slash at its end. Empty if the
-    /// workspace contains the top folder.
+    /// Returns the path of the workspace relative to the top folder of the work tree, with a slash
+    /// at its end. Empty if the workspace contains the top folder.
     pub(super) fn workspace_prefix(&self) -> &str {
         self.outside.as_ref().map_or("", |outside| outside.prefix.as_str())
     }
 
-    /// Returns the paths that a command about the whole repository must name: the workspace, if it
-    /// is a subfolder.
+    /// Returns the path argument for commands about the complete repository. Returns `None` unless
+    /// the workspace is only a subfolder of the repository.
     pub(super) fn visible_paths(&self) -> Option<String> {
         let outside = self.outside.as_ref();
         outside
@@ -56,8 +58,8 @@ impl GitRepository<'_> {
             .map(|_| ".".to_owned())
     }
 
-    /// Returns the path of the top folder in the workspace; `.` for the workspace itself. For a
-    /// repository outside the workspace, returns its absolute path.
+    /// Returns the path of the top folder relative to the workspace; `.` for the workspace itself.
+    /// For a repository outside the workspace, returns an absolute path.
     pub(super) fn top_in_workspace(&self) -> String {
         if let Some(outside) = &self.outside {
             return outside.shown_path();
@@ -67,23 +69,23 @@ impl GitRepository<'_> {
         if inside.is_empty() { ".".to_owned() } else { inside.into_owned() }
     }
 
-    /// Creates the command `git VERB` without optional locks, for commands that only read.
+    /// Creates the command `git VERB` for reading. Git takes no optional locks.
     pub(super) fn read_command(&self, verb: &str) -> GitCommand<'_> {
         self.command(verb).env("GIT_OPTIONAL_LOCKS", "0")
     }
 
-    /// Creates the command `git VERB` for commands that change the repository.
+    /// Creates the command `git VERB` for changing the repository.
     pub(super) fn change_command(&self, verb: &str) -> GitCommand<'_> {
         self.command(verb).with_changes_to(&self.common_dir)
     }
 
-    /// Returns the unfinished operation, if there is one, e.g. `merge`.
+    /// Returns the name of the operation in progress, such as `merge`, if there is one.
     pub(super) fn unfinished_operation(&self) -> Option<&'static str> {
         let exists = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
         OPERATION_FILES.iter().find(|(name, _)| exists(name)).map(|(_, operation)| *operation)
     }
 
-    /// Returns the paths of the files in conflict, as many as git's output limit allows.
+    /// Returns the paths of the files in conflict, as many as fit into git's output limit.
     pub(super) async fn conflicting_files(
         &self,
         ctx: &ToolContext,

@@ -1,4 +1,4 @@
-//! Commits and branches that callers name: validated and resolved before git sees them.
+//! Validates the names of commits and branches in calls, and resolves them before git uses them.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use toolgate_world::root::quoted_path;
 
 const NAME_BYTES_MAX: usize = 1000;
 
-/// Full hash of a commit as git printed it. It can never be mistaken for an option.
+/// Full hash of a commit as git printed it. Git can never mistake a hash for an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitHash(String);
 
@@ -51,8 +51,8 @@ impl GitRepository<'_> {
     /// Resolves `name` to a commit.
     ///
     /// # Errors
-    ///
-    /// Fails if the name is malformed or no such commit exists. `pointer` locates it in the input.
+    /// Fails if the name is malformed or no such commit exists. `pointer` locates `name` in the
+    /// input.
     pub(super) async fn resolve_commit(
         &self,
         ctx: &ToolContext,
@@ -74,7 +74,10 @@ impl GitRepository<'_> {
         )))
     }
 
-    /// Resolves `name` to a commit, or to `None` if there is none.
+    /// Resolves `name` to a commit. Returns `None` if no such commit exists.
+    ///
+    /// # Errors
+    /// Fails if the name is malformed. `pointer` locates `name` in the input.
     pub(super) async fn find_commit(
         &self,
         ctx: &ToolContext,
@@ -91,7 +94,8 @@ impl GitRepository<'_> {
         Ok((verified.code == 0 && is_full).then(|| CommitHash(hash.to_owned())))
     }
 
-    /// Resolves `name` to a commit or a range. An empty side of a range means `HEAD`.
+    /// Resolves `name` to a commit or a range such as `a..b`. An empty side of a range means
+    /// `HEAD`.
     pub(super) async fn resolve_range(
         &self,
         ctx: &ToolContext,
@@ -132,7 +136,7 @@ impl GitRepository<'_> {
         Ok(verify.arg(format!("refs/heads/{name}")).run_unchecked(ctx).await?.code == 0)
     }
 
-    /// Refuses a name that no git branch can have.
+    /// Refuses `name` if it is not a valid name for a git branch.
     pub(super) async fn check_branch_name(
         &self,
         ctx: &ToolContext,
@@ -149,7 +153,7 @@ impl GitRepository<'_> {
     }
 }
 
-/// Refuses a name that is malformed or could be taken for something else, such as an option.
+/// Refuses `name` if it is malformed or git could interpret it as an option.
 fn check_name(name: &str, pointer: &str) -> Result<(), ToolError> {
     let reason = if name.trim().is_empty() {
         "is empty"

@@ -1,4 +1,4 @@
-//! Lists the staged files for the tools that stage.
+//! Lists the staged files, for the results of tools that stage and unstage.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(super) struct StagedFile {
 }
 
 impl GitRepository<'_> {
-    /// Lists the staged files, at most 500.
+    /// Returns the staged files, at most 500.
     pub(super) async fn list_staged(&self, ctx: &ToolContext) -> Result<StagedFiles, ToolError> {
         let listed =
             self.read_command("diff").args(["--cached", "--name-status", "-z", "--no-renames"]);
@@ -49,7 +49,7 @@ impl GitRepository<'_> {
 }
 
 impl StagedFiles {
-    /// Formats the list as text for the caller.
+    /// Formats the list of staged files as text for the caller.
     pub(super) fn text(&self) -> ResultText {
         let line =
             |StagedFile { path, status }: &StagedFile| format!("{status} {}\n", quoted_path(path));

@@ -1,7 +1,7 @@
-//! Finds the submodules of a repository, and those that have changes.
+//! Finds the submodules of a repository, and the submodules that have changes.
 //!
-//! If git itself looked into a submodule, it would obey the submodule's configuration. So toolgate
-//! opens and checks each submodule like a repository that a caller names.
+//! If git itself read a submodule, git would obey the submodule's configuration. So toolgate opens
+//! and checks each submodule like a repository that a caller names.
 
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use super::repository::GitRepository;
 use toolgate_world::root::quoted_path;
 
-/// Index mode of an entry that is a whole repository (a submodule).
+/// Mode of an index entry for a submodule.
 pub(super) const SUBMODULE_MODE: &str = "160000";
 /// Maximum number of submodules of one repository that are checked.
 const CHECKED_MAX: usize = 50;
@@ -25,7 +25,7 @@ pub(super) struct SubmoduleStates {
     pub(super) unchecked: Vec<String>,
 }
 
-/// A check of submodules. It also checks the submodules inside them.
+/// Future of a check of submodules, which also checks nested submodules.
 type SubmoduleCheck<'c> =
     Pin<Box<dyn Future<Output = Result<SubmoduleStates, ToolError>> + Send + 'c>>;
 
@@ -37,8 +37,8 @@ enum SubmoduleState {
 }
 
 impl GitRepository<'_> {
-    /// Looks for changes in every submodule that is checked out. Untracked files count if
-    /// `untracked` is true.
+    /// Looks for changes in every submodule that is checked out. Untracked files count as changes
+    /// if `untracked` is true.
     pub(super) fn check_submodules<'c>(
         &'c self,
         ctx: &'c ToolContext,
@@ -65,8 +65,9 @@ impl GitRepository<'_> {
         })
     }
 
-    /// Refuses a folder in a submodule that is not checked out. Git would treat it as a part of
-    /// this repository. `prefix` is the folder's path from the top folder.
+    /// Refuses a folder in a submodule that is not checked out, because git would treat the folder
+    /// as a part of this repository. `prefix` is the folder's path relative to the top folder of
+    /// the work tree.
     pub(super) async fn refuse_absent_submodule(
         &self,
         ctx: &ToolContext,
@@ -159,7 +160,8 @@ fn absent_submodule_error(path: &str) -> ToolError {
     ))
 }
 
-/// Returns the path of a submodule in an entry of `ls-files --stage`: mode, hash, stage, path.
+/// Returns the path in an entry of `git ls-files --stage` if the entry is a submodule. The entry
+/// contains mode, hash, stage and path.
 fn submodule_path(entry: &str) -> Option<&str> {
     let (fields, path) = entry.split_once('\t')?;
     (fields.split(' ').next() == Some(SUBMODULE_MODE)).then_some(path)

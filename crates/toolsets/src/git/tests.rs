@@ -21,14 +21,15 @@ use super::{GitProgram, GitSettings, OutsideRepositoryAccess, tools};
 use crate::exec::{self, WorkspaceProgramRunner};
 use toolgate_world::{ProcessRunner, Root};
 
-/// The tools over a workspace that is a repository on the branch `main`, and a folder around it.
+/// Test bench: the `git` tools over a workspace that is a repository on the branch `main`, and the
+/// folder that contains the workspace.
 struct GitTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     folder: TempDir,
 }
 
 impl GitTestBench {
-    /// Creates a repository with one commit.
+    /// Creates a test bench whose repository has one commit.
     fn new() -> Self {
         let bench = Self::with(&GitSettings::default());
         bench.put("a.txt", "one\ntwo\n");
@@ -37,7 +38,7 @@ impl GitTestBench {
         bench
     }
 
-    /// Creates a repository without commits.
+    /// Creates a test bench whose repository has no commits.
     fn with(settings: &GitSettings) -> Self {
         Self::with_exec(settings, &exec::ExecSettings::default())
     }
@@ -53,7 +54,7 @@ impl GitTestBench {
         bench
     }
 
-    /// Creates the tools for `workspace` in `folder`, which exists.
+    /// Creates a test bench for the existing folder `workspace` in `folder`.
     fn serve(folder: TempDir, settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
         let home: (OsString, OsString) = ("HOME".into(), folder.path().join("home").into());
         let path = std::env::var_os("PATH").expect("there is a PATH");
@@ -79,7 +80,7 @@ impl GitTestBench {
         fs::write(path, content).expect("the file is written");
     }
 
-    /// Runs git itself, which must succeed, and returns its output.
+    /// Runs the git program with `args`, and returns its output. Panics if git fails.
     fn git(&self, args: &[&str]) -> String {
         git_in(&self.root(), &self.folder.path().join("home"), args)
     }
@@ -90,7 +91,7 @@ impl GitTestBench {
         found.expect("the tool exists").run(&ctx, input).await
     }
 
-    /// Makes a call that must succeed, and returns its result.
+    /// Calls `tool` with `input`, and returns the result. Panics if the call fails.
     #[track_caller]
     fn done(&self, tool: &str, input: Value) -> impl Future<Output = ToolOutput> {
         let call = format!("{tool} {input}");
@@ -102,7 +103,7 @@ impl GitTestBench {
         }
     }
 
-    /// Makes a call that must fail, and returns the error.
+    /// Calls `tool` with `input`, and returns the error. Panics if the call succeeds.
     async fn refused(&self, tool: &str, input: Value) -> ToolError {
         let call = format!("{tool} {input}");
         match self.call(tool, input).await {

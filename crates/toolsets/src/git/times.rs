@@ -1,4 +1,5 @@
-//! Checks times before git sees them. Git treats a time that it cannot parse as the current time.
+//! Validates times before git uses them. Git treats a time that it cannot parse as the current
+//! time.
 
 use toolgate_world::root::quoted_path;
 
@@ -21,7 +22,7 @@ const MONTHS: [&str; 12] = [
 ];
 const NUMBERS: [&str; 10] =
     ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
-/// Words that git accepts as a time by themselves.
+/// Words that git accepts as a complete time.
 const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "tea"];
 
 /// Returns the error message for the invalid time `text`.
@@ -33,7 +34,7 @@ pub(super) fn invalid_time_message(text: &str) -> String {
     )
 }
 
-/// Returns true if git understands all of `text` as a time.
+/// Returns true if git can parse all of `text` as a time.
 pub(super) fn is_time(text: &str) -> bool {
     let text = text.trim().to_ascii_lowercase();
     if let Some(seconds) = text.strip_prefix('@') {
@@ -55,12 +56,13 @@ pub(super) fn is_time(text: &str) -> bool {
     has_time
 }
 
-/// Role of a word in a time such as `2 weeks ago`, for git.
+/// Role of a word in a time for git, such as `2 weeks ago`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GitTimeWordRole {
     /// Names a time, such as a unit, a day, a date or a time of day.
     Time,
-    /// Belongs to a word that names a time: a number, a time zone, or a word such as `ago`.
+    /// Qualifies a word that names a time. A qualifier is a number, a time zone, or a word such as
+    /// `ago`.
     Qualifier,
 }
 
@@ -93,7 +95,8 @@ fn classify_word(word: &str) -> Option<GitTimeWordRole> {
     })
 }
 
-/// Returns true for the name of a unit, day, month or moment: `weeks`, `tue`, `jan`, `yesterday`.
+/// Returns true if `word` is the name of a unit, day, month or moment: `weeks`, `tue`, `jan`,
+/// `yesterday`.
 fn is_time_name(word: &str) -> bool {
     let begins = |names: &[&str]| word.len() >= 3 && names.iter().any(|it| it.starts_with(word));
     let unit = word.strip_suffix('s').unwrap_or(word);
@@ -104,12 +107,12 @@ fn is_number(word: &str) -> bool {
     (1..=12).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns true for an ordinal number in a date: `31st`.
+/// Returns true if `word` is an ordinal number in a date: `31st`.
 fn is_ordinal(word: &str) -> bool {
     ["st", "nd", "rd", "th"].iter().any(|end| word.strip_suffix(end).is_some_and(is_number))
 }
 
-/// Returns true for a date: `2026-01-31`, `2026/1/31`, `2026-01`.
+/// Returns true if `word` is a date: `2026-01-31`, `2026/1/31`, `2026-01`.
 fn is_date(word: &str) -> bool {
     let Some(line) = word.chars().find(|c| matches!(c, '-' | '/')) else { return false };
     let parts: Option<Vec<u32>> = word.split(line).map(|part| part.parse().ok()).collect();
@@ -129,7 +132,8 @@ fn is_date(word: &str) -> bool {
     }
 }
 
-/// Returns true for a time of day, possibly with a zone: `12:30`, `12:30:15.25`, `3pm`.
+/// Returns true if `word` is a time of day, with or without a time zone: `12:30`, `12:30:15.25`,
+/// `3pm`.
 fn is_clock(word: &str) -> bool {
     let half = word.strip_suffix("am").or_else(|| word.strip_suffix("pm"));
     match half {
@@ -161,7 +165,7 @@ fn is_time_of_day(word: &str) -> bool {
     is_time && is_number(part)
 }
 
-/// Returns true for a time zone: `z`, `utc`, `+0200`, `-05:00`.
+/// Returns true if `word` is a time zone: `z`, `utc`, `+0200`, `-05:00`.
 fn is_zone(word: &str) -> bool {
     let digits = word.strip_prefix(['+', '-']).map(|rest| rest.replace(':', ""));
     let is_offset =

@@ -1,12 +1,12 @@
-//! Files that git could not write, from its messages.
+//! Finds the files that git could not write, by parsing git's messages.
 
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
 use super::repository::GitRepository;
 
-/// Causes that git prints for a file that the sandbox protects. Other failures, such as a full
-/// disk, have other causes.
+/// Error texts that git prints for a file that the sandbox protects. Other failures, such as a full
+/// disk, have other error texts.
 const PROTECTED_CAUSES: [&str; 3] =
     ["Device or resource busy", "Read-only file system", "Permission denied"];
 /// The maximum number of protected files that a message about failed writes names.
@@ -15,15 +15,16 @@ const SHOWN_MAX: usize = 10;
 /// Files that a git command could not write.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct GitWriteFailures {
-    /// Files that the sandbox protects, relative to the repository's top folder. They stay as they
-    /// are.
+    /// Files that the sandbox protects, relative to the repository's top folder. Git did not change
+    /// them.
     pub(super) protected: Vec<String>,
-    /// Git's message about the first file that is not protected, safe for terminals.
+    /// Git's message about the first failed file that is not protected, with control characters
+    /// removed.
     pub(super) other: Option<String>,
 }
 
 impl GitWriteFailures {
-    /// Reads git's messages `stderr` about files of `repository`.
+    /// Parses git's error output `stderr` about files of `repository`.
     pub(super) fn parse(repository: &GitRepository<'_>, stderr: &str) -> Self {
         let folder = match repository.outside {
             Some(_) => ".".to_owned(),
@@ -47,7 +48,7 @@ impl GitWriteFailures {
         failures
     }
 
-    /// Returns a sentence about the protected files, if there are any.
+    /// Returns a sentence about the protected files. Returns `None` if there are none.
     pub(super) fn protected_note(&self) -> Option<String> {
         let count = self.protected.len();
         let mut shown: Vec<String> =
@@ -70,7 +71,8 @@ impl GitWriteFailures {
     }
 }
 
-/// Returns true if `line` reports that git could not create or remove a part of the work tree.
+/// Returns true if `line` reports that git could not create or remove a file or folder of the work
+/// tree.
 fn is_write_failure(line: &str) -> bool {
     ["error: unable to ", "warning: unable to "].iter().any(|begins| line.starts_with(begins))
 }

@@ -1,24 +1,24 @@
-//! Remembers the texts on which a parser failed, by their hashes.
+//! Stores the hashes of texts that a parser failed to parse.
 
 use std::collections::VecDeque;
 
 use blake3::Hash;
 
-/// The maximum number of failed requests to parse a text that are remembered. The oldest is
-/// forgotten first.
+/// The maximum number of failed parse requests that are stored. The oldest request is dropped
+/// first.
 const TEXTS_MAX: usize = 1024;
 
-/// The requests to parse a text that failed.
+/// The hashes of parse requests that failed.
 #[derive(Default)]
 pub(super) struct FailedParseRequests(VecDeque<Hash>);
 
 impl FailedParseRequests {
-    /// Returns `true` if `request`, which asks to parse a text, has failed before.
+    /// Returns `true` if the parse request `request` has failed before.
     pub(super) fn contains(&self, request: &[u8]) -> bool {
         !self.0.is_empty() && self.0.contains(&blake3::hash(request))
     }
 
-    /// Remembers that `request` failed to parse. Returns `false` if it has failed before.
+    /// Stores that the parse request `request` failed. Returns `false` if it has failed before.
     pub(super) fn insert(&mut self, request: &[u8]) -> bool {
         if self.contains(request) {
             return false;

@@ -8,14 +8,15 @@ use toolgate_contract::{ToolError, glob_problem};
 /// A glob on file names, or on paths if it contains a `/`. A leading `!` negates it.
 pub(crate) struct FileGlob {
     glob: GlobMatcher,
-    /// True if the glob matches the whole path, not the name alone.
+    /// True if the glob matches the complete path. False if it matches only the file name.
     matches_path: bool,
-    /// True if the glob is negated: files that do not match are selected.
+    /// True if the glob is negated: it selects files that do not match.
     pub(crate) negated: bool,
 }
 
 impl FileGlob {
-    /// Parses `glob` for the workspace at `root`. An error points at `pointer` in the input.
+    /// Parses `glob` for the workspace at `root`. An error contains `pointer`, the location of the
+    /// glob in the input.
     pub(crate) fn parse(glob: &str, root: &Path, pointer: &str) -> Result<Self, ToolError> {
         let (negated, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
         let matches_path = glob.contains('/');
@@ -31,13 +32,13 @@ impl FileGlob {
         Ok(Self { glob: glob.compile_matcher(), matches_path, negated })
     }
 
-    /// Returns true if this glob selects the entry at `path`. It is matched by name, or by its path
-    /// from the root or from `start`.
+    /// Returns true if this glob selects the entry at `path`. The glob is compared with the name,
+    /// or with the path relative to the workspace root or to `start`.
     pub(crate) fn selects(&self, path: &Path, start: &Path) -> bool {
         self.matches(path, start) != self.negated
     }
 
-    /// Returns true if the pattern matches, ignoring a leading `!`.
+    /// Returns true if the glob without a leading `!` matches the entry at `path`.
     pub(crate) fn matches(&self, path: &Path, start: &Path) -> bool {
         if self.matches_path {
             let inner = path.strip_prefix(start).unwrap_or(path);
@@ -48,7 +49,7 @@ impl FileGlob {
     }
 }
 
-/// Strips the path of the root from `glob`. The result begins with a slash.
+/// Removes the path of the root from `glob`. The result begins with a slash.
 fn strip_root<'g>(glob: &'g str, root: &str) -> &'g str {
     let rest = glob.strip_prefix(root.trim_end_matches('/'));
     rest.filter(|rest| rest.starts_with('/')).unwrap_or(glob)

@@ -9,12 +9,12 @@ use super::find_span;
 use super::scan::{FileMatchOutcome, FileScanner};
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
-/// The longest matching line that is shown whole, in bytes.
+/// The longest matching line that is shown completely, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;
-/// The number of bytes shown before the match in a long line.
+/// The number of bytes that are shown before the match in a long line.
 const LEAD_BYTES: usize = 100;
 
-/// The overhead of a match, or of a context line, in an answer, in bytes beside its text.
+/// The size of a match or context line in an answer, in bytes, in addition to its text.
 pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 
 /// Result of searching one file for matching lines.
@@ -22,7 +22,7 @@ pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 pub(crate) enum SearchedFileLines {
     /// Matching lines of the file, up to the limit.
     Lines(Vec<MatchedLine>),
-    /// Reason why the file has no lines to show.
+    /// Reason why no lines of the file are shown.
     Skipped(FileMatchOutcome),
 }
 
@@ -54,10 +54,10 @@ impl MatchedLine {
 }
 
 impl RemainingAnswerSpace {
-    /// Returns true if `lines` lines of `bytes` bytes in total fill this space, so that the search
-    /// can stop.
+    /// Returns true if `lines` lines with `bytes` bytes in total fill this space, so that the
+    /// search can stop.
     ///
-    /// An answer always takes its first line, however long, so one line never fills it.
+    /// An answer always contains the first line, however long, so one line never fills the space.
     pub(crate) fn is_filled_by(self, lines: usize, bytes: usize) -> bool {
         lines > self.lines || (lines > 1 && bytes > self.bytes)
     }
@@ -66,7 +66,7 @@ impl RemainingAnswerSpace {
 /// Collects the lines of `file` that match, after line `after`, until they fill the space `room` of
 /// the answer.
 ///
-/// The line that fills `room` only shows that there is more.
+/// The line that fills `room` only indicates that there are more matches.
 pub(crate) fn collect_lines(
     scanner: &mut FileScanner,
     matcher: &RegexMatcher,
@@ -132,7 +132,7 @@ impl Sink for MatchedLineCollector<'_> {
     }
 }
 
-/// Returns a line without its end. Cuts a long line to the part around byte `at`.
+/// Returns `line` without its line ending. Cuts a long line to the part around byte `at`.
 pub(crate) fn clip(line: &[u8], at: usize) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -1,4 +1,4 @@
-//! Compiles the expression of a text search.
+//! Compiles the search text or regular expression of a text search.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_contract::ToolError;
 
-/// The largest compiled regular expression, in bytes. A search takes several times as much.
+/// The maximum size of a compiled regular expression, in bytes. A search uses several times as much
+/// memory.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 /// The longest regular expression of a search, in bytes. A longer expression would make a search
 /// slow, because the matcher tracks each alternative at each byte of the text.
@@ -28,7 +29,7 @@ pub(crate) enum CaseSensitivity {
     Insensitive,
 }
 
-/// The span of text that one match may cover.
+/// The number of lines that one match may cover: only one, or several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum MultilineMatching {
     #[default]
@@ -40,7 +41,7 @@ pub(crate) enum MultilineMatching {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextPattern<'p> {
     pub(crate) text: &'p str,
-    /// True to search for the text literally, not as an expression.
+    /// True to search for the text literally, not as a regular expression.
     pub(crate) literal: bool,
     /// True to match whole words only.
     pub(crate) word: bool,
@@ -49,7 +50,7 @@ pub(crate) struct TextPattern<'p> {
 }
 
 impl TextPattern<'_> {
-    /// Compiles the pattern. An error points at the input field `/query`.
+    /// Compiles the pattern. An error refers to the input field `/query`.
     pub(crate) fn compile(self) -> Result<RegexMatcher, ToolError> {
         let Self { text, literal, word, case, span } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
@@ -88,8 +89,8 @@ impl TextPattern<'_> {
     }
 }
 
-/// Rewrites `text` as an expression over several lines with either line ending: `\n` also matches
-/// `\r\n`, and `$` matches before it.
+/// Rewrites `text` as a regular expression for matches over several lines. In the result, `\n` also
+/// matches `\r\n`, and `$` also matches before `\r\n`.
 fn across_lines(text: &str, literal: bool) -> String {
     const END: &str = r"(?:\r?\n)";
     if literal {

@@ -1,4 +1,4 @@
-//! Searches one file after the other in a reused buffer.
+//! Searches files one after another in a reused buffer.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,12 +14,13 @@ use super::MultilineMatching;
 use crate::text_encoding::ByteOrder;
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
-/// The largest file that is read into memory whole before it is searched, in bytes. That is faster.
+/// The largest file that is read into memory completely before it is searched, in bytes. This is
+/// faster than reading in pieces.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// The longest line that is searched, in bytes. It bounds how much of a file is in memory.
+/// The longest line that is searched, in bytes. This limit bounds how much of a file is in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A reader that searches files one after another.
+/// A searcher that searches files one after another in a reused buffer.
 pub(crate) struct FileScanner {
     searcher: Searcher,
     text: Vec<u8>,
@@ -30,24 +31,24 @@ pub(crate) struct FileScanner {
 /// The outcome of searching one file for a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileMatchOutcome {
-    /// Outcome of a file that was searched, fully or until the limit.
+    /// The file was searched, completely or until the limit of matches.
     Searched,
-    /// Outcome of a file that is not text.
+    /// The file is not text.
     Binary,
-    /// Outcome of a file that vanished or could not be read.
+    /// The file no longer exists or could not be read.
     Unreadable,
-    /// Outcome of a file that was not searched completely: a line is too long, or a search over
-    /// several lines needs the whole file and the file is too long.
+    /// The file was not searched completely. Either a line is too long, or the file is too large
+    /// for a search over several lines.
     TooLong,
 }
 
 impl FileScanner {
-    /// Returns a scanner that numbers lines and shows `context` lines around a match.
+    /// Creates a scanner that numbers lines and reports `context` lines before and after a match.
     pub(crate) fn with_line_numbers(context: usize, span: MultilineMatching) -> Self {
         Self::new(context, span, true)
     }
 
-    /// Returns a scanner without line numbers and context, which is faster.
+    /// Creates a scanner without line numbers and context lines, which is faster.
     pub(crate) fn without_line_numbers(span: MultilineMatching) -> Self {
         Self::new(0, span, false)
     }
@@ -115,8 +116,8 @@ impl FileScanner {
         }
     }
 
-    /// Returns the text of the file that was scanned last, or nothing if that file was not read
-    /// whole.
+    /// Returns the text of the file that was scanned last. Returns an empty slice if the file was
+    /// not read into memory completely.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..self.text_len]
     }

@@ -1,4 +1,4 @@
-//! Opens all files beneath a folder, in no order, on several threads.
+//! Opens all files below a folder, in no order, on several threads.
 //!
 //! A thread lists one folder, queues its subfolders for any free thread, and opens the files
 //! relative to the open folder. Several threads share a very large folder.
@@ -16,22 +16,22 @@ use toolgate_world::root::{
     DiskWorkMonitor, EntryKind, OpenWalkFolder, WalkFilter, WalkFolder, WorkspaceFile,
 };
 
-/// The number of entries of a folder that one thread of a sweep over files takes at a time.
+/// The maximum number of entries of a folder that one thread opens as one task.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// The result of a sweep over the files of a folder.
+/// The result of visiting all files below a folder on several threads.
 pub(crate) struct ParallelWalkResult<T> {
-    /// Results of the search, one for each thread.
+    /// Results of the visits, one for each thread.
     pub(crate) results: Vec<T>,
     /// The number of directories that could not be listed and files that could not be opened.
     pub(crate) unreadable: u64,
 }
 
-/// Opens each file beneath `folder` if `wanted` accepts its path. Calls `take` with the file and
-/// the result of the current thread, which starts as `begin()`.
+/// Opens each file below `folder` if `wanted` returns true for its path. Calls `take` with the
+/// result of the current thread, the path and the open file. Each thread's result starts as
+/// `begin()`.
 ///
 /// # Errors
-///
 /// Fails if the call is canceled.
 pub(crate) fn sweep<T: Send>(
     root: &Root,
@@ -91,14 +91,14 @@ pub(crate) fn sweep<T: Send>(
     Ok(ParallelWalkResult { results, unreadable: unreadable.into_inner() })
 }
 
-/// A piece of work in the queue of a sweep over files.
+/// A task in the queue of a parallel visit of files.
 enum ParallelWalkTask {
     Folder(WalkFolder),
-    /// The entries of a folder from this index on, at most [`ENTRIES_AT_ONCE`].
+    /// The entries of a folder from this index, at most [`ENTRIES_AT_ONCE`].
     Rest(Arc<WalkFolder>, Arc<OpenWalkFolder>, usize),
 }
 
-/// The pieces of work that are left in a sweep over files. The newest comes first, so few folders
+/// The queue of tasks of a parallel visit of files. The newest task runs first, so that few folders
 /// are open at a time.
 struct ParallelWalkQueue {
     state: Mutex<ParallelWalkQueueState>,
@@ -107,7 +107,7 @@ struct ParallelWalkQueue {
 
 struct ParallelWalkQueueState {
     pieces: Vec<ParallelWalkTask>,
-    /// The number of threads that work on a piece of the sweep and may queue more.
+    /// The number of threads that run a task and may queue more tasks.
     busy_threads: usize,
 }
 
@@ -120,8 +120,9 @@ impl ParallelWalkQueue {
         Self { state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// Returns the next piece of work, and waits for one while other threads may still queue more.
-    /// The caller must drop a [`ParallelWalkTaskGuard`] when the piece is done.
+    /// Returns the next task, and waits for one while other threads may still queue tasks. Returns
+    /// `None` when all tasks are done. The caller must drop a [`ParallelWalkTaskGuard`] after the
+    /// task.
     fn next(&self) -> Option<ParallelWalkTask> {
         let mut state = self.lock();
         loop {
@@ -136,7 +137,8 @@ impl ParallelWalkQueue {
         }
     }
 
-    /// Queues the subfolders of `folder`, and its entries beyond the first [`ENTRIES_AT_ONCE`].
+    /// Queues tasks for the subfolders of `folder`, and for its entries beyond the first
+    /// [`ENTRIES_AT_ONCE`].
     fn push_subtasks(&self, folder: &Arc<WalkFolder>, open: &Arc<OpenWalkFolder>) {
         let dirs = open.entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
         let inner = dirs
@@ -156,8 +158,8 @@ impl ParallelWalkQueue {
     }
 }
 
-/// Marks a piece of work as finished on drop, also after a panic, and wakes waiting threads if no
-/// work is left.
+/// Marks a task as finished on drop, also after a panic, and wakes the waiting threads if no task
+/// is left.
 struct ParallelWalkTaskGuard<'q>(&'q ParallelWalkQueue);
 
 impl Drop for ParallelWalkTaskGuard<'_> {
@@ -182,7 +184,8 @@ mod tests {
     use super::*;
     use toolgate_world::root::WalkStartPoint;
 
-    /// Creates nested folders, one of them with more files than a thread takes at a time.
+    /// Creates nested folders, one of them with more files than one task covers. Returns the paths
+    /// of all files.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {
         let space = TempDir::new().unwrap();
         let mut all = BTreeSet::new();

@@ -6,16 +6,16 @@ use std::thread;
 
 const THREADS_MAX: usize = 8;
 
-/// The number of helper threads that all searches of this process use. Each search also has one
-/// thread of its own.
+/// The number of helper threads that all searches of this process use together. Each search also
+/// uses the thread that called it.
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Helper threads reserved for one search, released on drop.
+/// Helper threads that are reserved for one search. Dropping this value releases them.
 pub(crate) struct ReservedSearchThreads(usize);
 
 impl ReservedSearchThreads {
-    /// Reserves helpers for `pieces` pieces of work that can run in parallel. Reserves none if
-    /// other searches use them all.
+    /// Reserves helper threads for `pieces` tasks that can run in parallel. Reserves none if other
+    /// searches use all helper threads.
     pub(crate) fn reserve(pieces: usize) -> Self {
         let most = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
         let wanted = most.min(pieces).saturating_sub(1);
@@ -28,10 +28,9 @@ impl ReservedSearchThreads {
         Self(reserved)
     }
 
-    /// Runs `work` on each helper and on the calling thread, and returns all results.
+    /// Runs `work` on each helper thread and on the calling thread, and returns all results.
     ///
     /// # Panics
-    ///
     /// If `work` panics on any thread.
     pub(crate) fn run_on_each<T: Send>(&self, work: impl Fn() -> T + Sync) -> Vec<T> {
         thread::scope(|scope| {

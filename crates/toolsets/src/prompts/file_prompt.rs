@@ -14,7 +14,7 @@ use super::{included_file, path_completion};
 use crate::files;
 use toolgate_world::Root;
 
-/// The maximum number of bytes of a prompt, including its files.
+/// The maximum size of a filled prompt, including its files, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
 /// The tool whose permission is required for prompts that include workspace files or suggest file
@@ -32,8 +32,8 @@ impl FileBackedPrompt {
         Self { root: root.clone(), file: file.clone() }
     }
 
-    /// Refuses an empty value for a required argument, because the lines of the prompt that name it
-    /// would be left out.
+    /// Refuses an empty value for a required argument. The prompt's lines with this argument would
+    /// otherwise be left out.
     fn check_not_empty(&self, arguments: &PromptArguments) -> Result<(), ToolError> {
         let PromptSpec { name: prompt, arguments: known, .. } = &self.file.spec;
         let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);
@@ -96,8 +96,8 @@ impl FileBackedPrompt {
     }
 }
 
-/// Refuses a prompt that is too long. A short template can repeat an argument many times, or
-/// include many files.
+/// Refuses a filled prompt of `bytes` bytes if it is too long. A short template can repeat an
+/// argument many times, or include many files.
 fn check_size(bytes: usize) -> Result<(), ToolError> {
     if bytes <= BYTES_MAX {
         return Ok(());
@@ -106,7 +106,7 @@ fn check_size(bytes: usize) -> Result<(), ToolError> {
     Err(ToolError::new(ToolErrorKind::TooLarge, message))
 }
 
-/// Returns the number of bytes in the content `data` of a file.
+/// Returns the size in bytes of `data`, the content of an included file.
 fn content_bytes(data: &ResourceData) -> usize {
     match data {
         ResourceData::Text(text) => text.len(),

@@ -20,7 +20,7 @@ const ENTRIES_MAX: usize = 500;
 /// The maximum size of one prompt file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Source of the prompts in a folder. Each request rereads the files that changed.
+/// Source of the prompts in a folder of the workspace. Each request rereads the files that changed.
 pub struct PromptFolder {
     path: String,
     scan: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
@@ -72,7 +72,8 @@ fn file_path(path: &str, name: &str) -> String {
     format!("{path}/{name}.md")
 }
 
-/// Returns the prompts in the folder `path`, sorted by name, and logs the skipped files.
+/// Reads the prompts in the folder `path`, and logs the skipped files. Returns the prompts sorted
+/// by name.
 fn refresh(
     root: &Root,
     path: &str,
@@ -86,7 +87,8 @@ fn refresh(
     Ok(prompts)
 }
 
-/// Reads the prompts in the folder `path`, and adds the skipped files to `left_out`.
+/// Returns the prompts in the folder `path`, and adds the skipped files to `left_out`. Rereads only
+/// files that changed since they were stored in `files`.
 pub(super) fn read_folder(
     root: &Root,
     path: &str,
@@ -125,7 +127,8 @@ pub(super) fn read_folder(
     Ok(prompts)
 }
 
-/// Reads the prompt `name` from the file `path`. Returns its error if it is invalid.
+/// Reads the prompt `name` from the file `path`. Returns an inner error if the file is no valid
+/// prompt.
 fn read_file(
     root: &Root,
     path: &str,

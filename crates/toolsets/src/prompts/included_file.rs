@@ -8,11 +8,10 @@ use crate::{media, uri_paths};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, WalkStartPoint, quoted_path};
 
-/// The maximum number of bytes of an included file, because a prompt goes to a model whole.
+/// The maximum size of an included file, in bytes. The file is sent to a model completely.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the file at `path`, which may be user input. The workspace root refuses paths that lead
-/// out.
+/// Reads the file at `path`, which may be user input. Fails if the path leads out of the workspace.
 pub(super) fn read_included(
     root: &Root,
     path: &str,

@@ -7,11 +7,12 @@ use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkStartPoint};
 
-/// The maximum number of paths that are suggested as completions. Those nearest to the top come
+/// The maximum number of paths that are suggested as completions. Paths in fewer folders come
 /// first.
 const PATHS_MAX: usize = 5_000;
 
-/// Returns the paths below the folder in `prefix`. Folders end in `/`.
+/// Returns the paths of entries in the folder part of `prefix` and below it. Paths of folders end
+/// in `/`.
 pub(super) fn complete_paths(
     root: &Root,
     prefix: &str,

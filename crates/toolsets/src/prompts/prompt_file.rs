@@ -62,7 +62,7 @@ enum PromptArgumentKind {
     Path,
 }
 
-/// The requirements for values in the front matter of a prompt file, for error messages.
+/// The requirements for values in the front matter of a prompt file, as texts for error messages.
 const REQUIREMENTS: YamlValueRequirements = &[
     ("title", "must be text; put it in quotes"),
     ("description", "must be text; put it in quotes"),
@@ -74,7 +74,7 @@ const REQUIREMENTS: YamlValueRequirements = &[
 ];
 
 impl PromptFile {
-    /// Parses `text`, the content of a file, as the prompt `name`.
+    /// Parses `text`, the content of a prompt file, as the prompt `name`.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileErrorWithLine> {
         if !is_name(name) {
             let why = format!("a prompt's name must be {NAME_RULE}");
@@ -134,7 +134,7 @@ impl PromptFile {
     }
 }
 
-/// The rule for names that [`is_name`] checks, for error messages.
+/// The rule for prompt names that [`is_name`] checks, as a text for error messages.
 const NAME_RULE: &str = "1 to 64 letters, digits, `-`, `_` or `.`, not beginning with `.`";
 
 fn is_name(name: &str) -> bool {

@@ -37,7 +37,7 @@ impl PromptSettings {
         }
     }
 
-    /// Returns the folder of prompts, unless prompts are off.
+    /// Returns the path of the folder of prompts. Returns `None` if prompts are switched off.
     pub fn folder(&self) -> Option<&str> {
         Some(self.folder.as_str()).filter(|folder| *folder != "off")
     }

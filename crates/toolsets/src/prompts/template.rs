@@ -13,18 +13,19 @@ pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<PromptTemplateLine>)>);
 enum PromptTemplateLine {
     /// Line of text with placeholders.
     Text(Vec<PromptTextPiece>),
-    /// A line that includes the file at this path, which may have placeholders.
+    /// A line that includes a workspace file. The path consists of these pieces and may contain
+    /// placeholders.
     Include(Vec<PromptTextPiece>),
 }
 
-/// Piece of a line of text: fixed text or a placeholder.
+/// Piece of a line in a prompt template: fixed text or a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PromptTextPiece {
     Literal(String),
     Argument(String),
 }
 
-/// A part of a prompt whose template is filled with arguments.
+/// A part of a filled prompt: text or a file to include.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FilledPromptPart {
     Text(String),
@@ -33,7 +34,8 @@ pub(super) enum FilledPromptPart {
 }
 
 impl PromptTemplate {
-    /// Parses the template `body`, which starts on the line `first`, of a prompt with `arguments`.
+    /// Parses the template `body` of a prompt with `arguments`. The body starts on line `first` of
+    /// its file.
     pub(super) fn parse(
         body: &str,
         first: usize,
@@ -69,7 +71,7 @@ impl PromptTemplate {
         lines.any(|line| matches!(line, PromptTemplateLine::Include(_)))
     }
 
-    /// Returns the maximum number of bytes of the text filled with `arguments`, without the
+    /// Returns the maximum size in bytes of the template filled with `arguments`, without the
     /// included files.
     pub(super) fn bytes_max(&self, arguments: &PromptArguments) -> usize {
         let lines = self.0.iter().flat_map(|(_, lines)| lines);
@@ -83,7 +85,8 @@ impl PromptTemplate {
         bytes.fold(0, usize::saturating_add)
     }
 
-    /// Fills the template with `arguments`. Markup in their values has no effect.
+    /// Fills the template with `arguments`, and returns its parts by role. Markup in argument
+    /// values has no effect.
     pub(super) fn fill(&self, arguments: &PromptArguments) -> Vec<(MessageRole, FilledPromptPart)> {
         let mut parts = Vec::new();
         for (role, lines) in &self.0 {
@@ -123,11 +126,11 @@ impl PromptTemplateLine {
     }
 }
 
-/// Lines of a prompt template that are collected into one text.
+/// Collector that joins lines of a prompt template into one text.
 #[derive(Default)]
 struct PromptTextCollector {
     lines: Vec<String>,
-    /// `true` if the previous line was left out, because an argument had no value.
+    /// `true` if the previous line was left out because an argument had no value.
     left_out: bool,
 }
 
@@ -145,7 +148,8 @@ impl PromptTextCollector {
         self.left_out = false;
     }
 
-    /// Returns the collected text, if there is any, and starts a new one.
+    /// Returns the collected text without surrounding blank lines, and clears the collector.
+    /// Returns `None` if there is no text.
     fn take_text(&mut self) -> Option<String> {
         let text = std::mem::take(self).lines.join("\n");
         let text = text.trim_matches('\n');
@@ -153,7 +157,8 @@ impl PromptTextCollector {
     }
 }
 
-/// Returns a template line filled with `arguments`. `None` if it names an argument without a value.
+/// Returns a template line filled with `arguments`. Returns `None` if the line names an argument
+/// without a value.
 fn fill_line(pieces: &[PromptTextPiece], arguments: &PromptArguments) -> Option<String> {
     let mut text = String::new();
     for piece in pieces {
@@ -169,7 +174,7 @@ fn fill_line(pieces: &[PromptTextPiece], arguments: &PromptArguments) -> Option<
     Some(text)
 }
 
-/// Returns the role whose message starts at `line`, if `line` is a role comment.
+/// Returns the role that `line` sets, if `line` is a role comment such as `<!-- role: user -->`.
 fn parse_role(line: &str) -> Result<Option<MessageRole>, String> {
     let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
     let role = comment.and_then(|comment| comment.trim().strip_prefix("role:"));
@@ -204,7 +209,7 @@ fn parse_line(line: &str, arguments: &[&str]) -> Result<PromptTemplateLine, Stri
     Ok(PromptTemplateLine::Text(split_pieces(line.trim_end(), arguments)?))
 }
 
-/// Splits a line of a prompt template into words and placeholders.
+/// Splits a line of a prompt template into fixed text and placeholders.
 fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<PromptTextPiece>, String> {
     let mut pieces = Vec::new();
     let mut words = String::new();
@@ -243,7 +248,7 @@ fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<PromptTextPiece>, 
     Ok(pieces)
 }
 
-/// Returns `, did you mean …?` if an argument is similar to `name`.
+/// Returns `, did you mean …?` if an argument is similar to `name`, or else an empty text.
 fn suggestion(name: &str, arguments: &[&str]) -> String {
     let near = |known: &&&str| strsim::normalized_damerau_levenshtein(name, known) > 0.55;
     let similarity = |known: &&str| strsim::normalized_damerau_levenshtein(name, known);

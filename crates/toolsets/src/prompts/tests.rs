@@ -18,7 +18,7 @@ use toolgate_contract::{
 use super::{PromptFolder, PromptSettings, shipped, sources};
 use toolgate_world::Root;
 
-/// Workspace for tests, with its prompts.
+/// Test bench: a workspace with its prompts.
 struct PromptTestBench {
     dir: TempDir,
     root: Root,
@@ -39,7 +39,7 @@ impl PromptTestBench {
         fs::write(path, content).unwrap();
     }
 
-    /// Writes the prompt `name` with the front matter `head` and the text `body`.
+    /// Writes the file of the prompt `name` with the front matter `head` and the text `body`.
     fn prompt(&self, name: &str, head: &str, body: &str) {
         self.put(&format!(".toolgate/prompts/{name}.md"), format!("---\n{head}---\n{body}"));
     }
@@ -86,7 +86,7 @@ fn to_arguments(arguments: &[(&str, &str)]) -> PromptArguments {
     arguments.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-/// Returns the text of a message.
+/// Returns the text of a prompt message. Panics if the message has no text.
 fn text(message: &PromptMessage) -> &str {
     match &message.content.shown {
         ContentBody::Text(text) => text,

@@ -1,5 +1,5 @@
-//! Turns texts into vectors with a model in a folder or at an endpoint, in addition to the built-in
-//! model.
+//! Converts texts to vectors with a model in a folder or at an endpoint, in addition to the
+//! built-in model.
 
 mod settings;
 mod folder;
@@ -16,11 +16,11 @@ use endpoint::EmbeddingEndpoint;
 use folder::FolderEmbeddingModel;
 use toolgate_world::HttpFetcher;
 
-/// Returns the embedder that `settings` name, if any. A relative folder is relative to `root`.
-/// Sends no request yet, and reads only the description of a model in a folder.
+/// Returns the embedder that `settings` name. Returns `None` if none is configured. A relative
+/// folder is relative to `root`. Sends no request, and reads only the description of a model in a
+/// folder.
 ///
 /// # Errors
-///
 /// Fails if there is no such model. The error is a sentence that names the setting.
 pub fn open(
     settings: &EmbedderSettings,

@@ -1,4 +1,4 @@
-//! Stores the chunks and vectors of a namespace and finds them again.
+//! Stores the chunks and vectors of a namespace and searches them.
 //!
 //! An engine stores documents, not files. The [service](super) decides which documents it stores.
 //! Many tasks use an engine at once.
@@ -22,8 +22,8 @@ use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument};
 
 pub use toolgate_search::index::{IndexLeaderStatus, IndexOpenOutcome, NamedDefinition};
 
-/// The future of an engine operation. Dropping it cancels the operation without leaving it half
-/// done.
+/// The future of an engine operation. Dropping the future cancels the operation without leaving it
+/// partly done.
 pub type SearchEngineFuture<'e, T> =
     Pin<Box<dyn Future<Output = Result<T, SearchEngineError>> + Send + 'e>>;
 
@@ -49,12 +49,13 @@ pub trait SearchEngine: Send + Sync {
     /// Returns the name of the engine in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
-    /// Makes the engine ready: opens, connects, creates, migrates. Callers call this first, and
-    /// again after [`SearchEngineError::Unavailable`]. The call is cheap if there is nothing to do.
+    /// Prepares the engine: opens, connects, creates or migrates the index. Callers call this
+    /// first, and again after [`SearchEngineError::Unavailable`]. The call is cheap if there is
+    /// nothing to do.
     fn open_index(&self) -> SearchEngineFuture<'_, IndexOpenOutcome>;
 
     /// Acquires the right to write, which is released on drop. Returns `None` while another process
-    /// has it. After a process dies, its right is released soon.
+    /// holds this right. The right of a process that died is released soon.
     fn acquire_writer(&self) -> SearchEngineFuture<'_, Option<Box<dyn SearchEngineWriter>>>;
 
     /// Returns the committed documents by path.
@@ -67,8 +68,9 @@ pub trait SearchEngine: Send + Sync {
     /// model vectors.
     fn candidates(&self, query: SearchEngineQuery) -> SearchEngineFuture<'_, SearchEngineMatches>;
 
-    /// Returns definitions named like `name`, best match first: exact, other capitals, prefix, same
-    /// words, misspelt. Functions and types come before others.
+    /// Returns definitions named like `name`, best match first: exact names, names in other
+    /// capitals, prefixes, names of the same words, misspelled names. Functions and types come
+    /// before other definitions.
     fn find_definitions(
         &self,
         name: String,
@@ -80,24 +82,26 @@ pub trait SearchEngine: Send + Sync {
     /// their order is known.
     fn pending_chunks(&self, limit: usize) -> SearchEngineFuture<'_, Vec<UnembeddedEngineChunk>>;
 
-    /// Returns the document at `path` as it was stored, or `None` if there is none. Only namespaces
-    /// of [`NamespaceDocumentSource::Documents`] keep documents.
+    /// Returns the stored document at `path`, or `None` if there is none. Only namespaces of
+    /// [`NamespaceDocumentSource::Documents`] keep complete documents.
     fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>>;
 
-    /// Returns the process that has the right to write, if this engine knows it.
+    /// Returns the process that holds the right to write. Returns `None` if this engine does not
+    /// know that process.
     fn leader(&self) -> SearchEngineFuture<'_, Option<IndexLeaderStatus>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Deletes everything in this namespace that can be built again from files. Puts the documents
-    /// of [`SearchEngine::kept_document`] again.
+    /// Deletes all data of this namespace that can be rebuilt from files. Indexes the documents of
+    /// [`SearchEngine::kept_document`] again.
     fn reset(&self) -> SearchEngineFuture<'_, ()>;
 }
 
-/// The right to write into an engine. Searches see changes after [`SearchEngineWriter::commit`].
+/// The right to write into an engine. Searches see changes only after
+/// [`SearchEngineWriter::commit`].
 pub trait SearchEngineWriter: Send {
-    /// Stores `documents`. Each replaces the document at its path. If the engine rejects a
-    /// document, it still stores the others: see [`SearchEngineWriter::take_rejected`].
+    /// Stores `documents`, each of which replaces the document at its path. If the engine rejects a
+    /// document, the other documents are still stored. See [`SearchEngineWriter::take_rejected`].
     fn put(&mut self, documents: Vec<StoredDocument>) -> SearchEngineFuture<'_, ()>;
 
     /// Returns the documents that were rejected since the last call, with the reasons.
@@ -108,25 +112,27 @@ pub trait SearchEngineWriter: Send {
     /// Removes the documents at `paths`. Ignores paths without a document.
     fn remove(&mut self, paths: Vec<String>) -> SearchEngineFuture<'_, ()>;
 
-    /// Makes all changes since the last commit durable and visible, or none of them if it fails.
+    /// Makes all changes since the last commit durable and visible to searches. If the commit
+    /// fails, no change is visible.
     fn commit(&mut self) -> SearchEngineFuture<'_, ()>;
 
-    /// Stores model vectors for all chunks with these hashes. Vectors have length 1 and the space
-    /// that the engine was opened with.
+    /// Stores model vectors for all chunks with these hashes. Vectors must have length 1 and belong
+    /// to the vector space with which the engine was opened.
     ///
     /// # Errors
-    ///
-    /// [`SearchEngineError::Failed`] if a vector has another size or a number that is not finite.
+    /// Fails with [`SearchEngineError::Failed`] if a vector has a wrong size or a number that is
+    /// not finite.
     fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> SearchEngineFuture<'_, ()>;
 
-    /// Publishes to other servers whether the index is complete, and regularly after that, that
-    /// this server is alive.
+    /// Publishes to other servers whether the index is complete. After that, also publishes
+    /// regularly that this server is alive.
     fn publish_complete(&mut self, complete: bool) -> SearchEngineFuture<'_, ()> {
         let _ = complete;
         Box::pin(async { Ok(()) })
     }
 
-    /// Releases resources that only make writing quick, because no write is expected for a while.
+    /// Releases resources that only speed up writes. Call this when no write is expected for a
+    /// while.
     fn release_resources(&mut self) -> SearchEngineFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -135,16 +141,16 @@ pub trait SearchEngineWriter: Send {
 /// Origin of the documents in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NamespaceDocumentSource {
-    /// Origin of documents that are files of a folder. Texts are read from there.
+    /// Files of a folder. Texts are read from the files.
     Files,
-    /// Documents that callers store. The engine keeps their texts.
+    /// Documents that callers store. The engine keeps their complete texts.
     Documents,
 }
 
 /// Identity of the namespace that an engine stores.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SearchNamespaceIdentity {
-    /// The folder of the files. For documents, the workspace that they belong to. All symlinks are
+    /// The folder of the files, or the workspace to which the documents belong. All symlinks are
     /// resolved.
     pub root: PathBuf,
     /// The name of the namespace.
@@ -171,7 +177,7 @@ pub struct StoredDocument {
     /// Full text of the document, see [`IndexDocument::text`].
     pub text: String,
     /// Chunks of the document, see [`IndexDocument::chunks`]. The list is empty if the document has
-    /// no words. The document is stored nevertheless.
+    /// no words. A document without chunks is stored, too.
     pub chunks: Vec<TextChunk>,
     /// Metadata to return with a document. Empty for files.
     pub metadata: Map<String, Value>,
@@ -205,41 +211,42 @@ pub struct StoredDocumentVersion {
 /// Size of a search index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SearchEngineStatus {
-    /// The number of documents, including those without chunks.
+    /// The number of documents in the index, including those without chunks.
     pub documents: u64,
     /// Number of chunks in the index.
     pub chunks: u64,
     /// Number of chunks that have a vector of the configured model.
     pub with_vectors: u64,
-    /// Size of the index on disk in bytes, if known.
+    /// Size of the index on disk, in bytes. `None` if unknown.
     pub bytes: Option<u64>,
 }
 
 /// Search for candidates in an engine: words, vectors and limits.
 #[derive(Debug, Clone, Default)]
 pub struct SearchEngineQuery {
-    /// Words of the query, if it has any.
+    /// Text of the query, if it contains any words.
     pub query: Option<String>,
     /// Vector of the query by the built-in static model.
     pub static_vector: Option<Vec<f32>>,
     /// Vector of the query by the configured model.
     pub model_vector: Option<Vec<f32>>,
-    /// The filter, applied before the best candidates are taken.
+    /// The filter on documents. Only chunks of documents that pass the filter can be candidates.
     pub filter: DocumentFilter,
-    /// The largest number of candidates for each way: by words, by static and by model vectors.
+    /// The maximum number of candidates for each kind of search: by words, by static vectors and by
+    /// model vectors.
     pub limit: usize,
 }
 
 /// The candidates of a search, from one consistent state of the index.
 pub struct SearchEngineMatches {
-    /// The analyzed and weighted query, if there was one.
+    /// The analyzed and weighted query. `None` if the search has no words.
     pub question: Option<WeightedQuery>,
-    /// Statistics of the whole index, from which word weights are computed.
+    /// Statistics of the complete index, from which word weights are computed.
     pub averages: IndexStatistics,
-    /// The candidates, each once, in no order. All have word counts and similarities, however they
-    /// were found.
+    /// The candidates without duplicates, in no order. All have word counts and similarities,
+    /// regardless of the kind of search that found them.
     pub candidates: Vec<ChunkCandidate>,
-    /// The number of matching chunks, if the engine knows it without extra cost.
+    /// The number of matching chunks. `None` if the engine cannot count them cheaply.
     pub total: Option<u64>,
     /// Access to the vectors of the candidates, by key.
     pub vectors: Arc<dyn VectorLookup>,
@@ -247,7 +254,8 @@ pub struct SearchEngineMatches {
 
 /// Access to the vectors of the candidates of a search.
 pub trait VectorLookup: Send + Sync {
-    /// Returns the vectors of the candidates with these keys, in order.
+    /// Returns the vectors of the chunks with these keys, in order. `by` selects the model that
+    /// computed the vectors. A chunk without a vector gives `None`.
     fn load(
         &self,
         keys: Vec<u64>,
@@ -255,7 +263,7 @@ pub trait VectorLookup: Send + Sync {
     ) -> SearchEngineFuture<'_, Vec<Option<Vec<f32>>>>;
 }
 
-/// Model that made a vector.
+/// Model that computed a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VectorOrigin {
     /// Static model that is built in.

@@ -82,8 +82,8 @@ impl Tool for GetIndexStatus {
     }
 }
 
-/// Returns the first line of an answer from an index that does not have all files yet, or an empty
-/// text.
+/// Returns the first line of an answer from an index that does not contain all files yet. Returns
+/// an empty text for a complete index.
 pub(super) fn partial_line(report: &IndexStateReport) -> String {
     let IndexStateReport { files, files_total, .. } = report;
     match report.state {

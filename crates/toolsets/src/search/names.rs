@@ -20,11 +20,10 @@ use crate::files::cursor;
 use refresh::refresh_definitions;
 
 const LIMIT_MAX: usize = 100;
-/// The largest number of definitions to request from a search engine, which is more than engines
-/// return.
+/// The maximum number of definitions to request from a search engine. Engines return fewer.
 const DEFINITIONS_MAX: usize = 20_000;
-/// The number of definitions at which a search engine caps each kind of match, without reporting
-/// it. With this many results, more definitions may exist.
+/// The maximum number of definitions that a search engine returns for each kind of match. If an
+/// answer has this many, more definitions may exist.
 const ENGINE_MATCHES_MAX: usize = 2_000;
 /// The longest name to search for, in bytes.
 const NAME_BYTES_MAX: usize = 256;
@@ -238,8 +237,8 @@ impl Tool for SearchNames {
     }
 }
 
-/// Returns the reason why a search for `query` found no definition. `is_known` is true if only its
-/// `kinds` exclude what was found.
+/// Explains why a search for `query` found no definition. `is_known` is true if definitions were
+/// found, but not of the requested `kinds`.
 fn explain_no_name(query: &str, is_known: bool) -> String {
     let query = escape_line(query);
     match is_known {
@@ -252,10 +251,10 @@ fn explain_no_name(query: &str, is_known: bool) -> String {
 }
 
 impl SearchNamesInput {
-    /// Checks the input. Returns all that determines the results, for the cursor.
+    /// Checks the input. Returns a text with all inputs that determine the results, to bind the
+    /// cursor to them.
     ///
     /// # Errors
-    ///
     /// Fails if the name or the limit is invalid.
     fn validate(&self) -> Result<String, ToolError> {
         let Self { query, namespace, path, tags, kinds, limit, cursor: _ } = self;
@@ -278,7 +277,7 @@ impl SearchNamesInput {
 /// The last definition on the previous page of `search.names`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LastListedDefinition {
-    /// The number of definitions on all pages up to and including this one.
+    /// The number of definitions on all pages so far, including this page.
     count: usize,
     line: u32,
     name: String,
@@ -291,8 +290,8 @@ impl LastListedDefinition {
         Self { count, line: *first, name: named.name.clone(), path: path.clone() }
     }
 
-    /// Returns the position in `found` after this definition. If it is gone, returns the number of
-    /// definitions already returned.
+    /// Returns the index in `found` after this definition. If `found` does not contain this
+    /// definition, returns the number of definitions on previous pages.
     fn next_index(&self, found: &[NamedDefinition]) -> usize {
         if self.count == 0 {
             return 0;
@@ -321,8 +320,8 @@ impl LastListedDefinition {
 }
 
 impl FoundDefinition {
-    /// Converts a definition from the index. If small neighbours share a passage, the lines are
-    /// those of the passage.
+    /// Converts a definition from the index. If the definition shares a chunk with small
+    /// neighbours, its lines are those of the chunk.
     fn from_index(named: NamedDefinition) -> Self {
         let NamedDefinition { summary, name, match_kind } = named;
         let ChunkSummary { path, first, last, kind, names, within, head, lang, tags, etag, .. } =
@@ -344,7 +343,8 @@ impl FoundDefinition {
         }
     }
 
-    /// Replaces the place and kind of the definition by those of `symbol`, as the file has it now.
+    /// Returns the definition with the lines, kind and container of `symbol`, its current state in
+    /// the file.
     fn move_to(self, symbol: &CodeSymbol) -> Self {
         Self {
             kind: DefinitionKind::from_chunk_kind(symbol.kind),

@@ -132,12 +132,13 @@ struct SearchModelsUsed {
 }
 
 impl SearchByMeaning {
-    /// Creates the tool for `service`.
+    /// Creates the tool, which searches with `service`.
     pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
     }
 
-    /// Explains why a search found nothing, if its path or a tag cannot match any file.
+    /// Explains that a search found nothing because no file can match its path or one of its tags.
+    /// Returns `None` if there is a different reason.
     async fn explain_narrowing(
         &self,
         ctx: &ToolContext,
@@ -265,7 +266,7 @@ impl AdditionalMatchLocation {
         Self { line_start: first, line_end: last, symbol }
     }
 
-    /// Returns the lines of this location and the name that they define, for an answer as text.
+    /// Formats the lines of this location and the name that they define, for a text answer.
     fn line(&self) -> String {
         let symbol = self.symbol.as_ref().map(|it| format!(" {}", escape_line(it)));
         format!("{}-{}{}", self.line_start, self.line_end, symbol.unwrap_or_default())

@@ -1,6 +1,6 @@
-//! Keeps search indexes as fresh as the files and answers searches from them.
+//! Keeps search indexes up to date with the files, and answers searches from them.
 //!
-//! Nothing is read, watched or held before the first search of a namespace.
+//! No file is read, watched or held open before the first search of a namespace.
 
 mod namespaces;
 mod collection;
@@ -48,45 +48,45 @@ use collection::SearchableIndex;
 use namespaces::{NamespaceLocation, SearchableIndexKey};
 use query::SearchQuery;
 
-/// The maximum number of attempts of a search. A search starts again if a file with a match has
+/// The maximum number of attempts at a search. A search starts again if a file with a match has
 /// changed since it was indexed.
 const ATTEMPTS_MAX: usize = 4;
-/// The pause between attempts while another server maintains the index.
+/// The pause between two attempts at a search while another server maintains the index.
 const FOLLOWER_PAUSE: Duration = Duration::from_millis(100);
-/// The largest number of namespaces of documents.
+/// The maximum number of namespaces of documents in a workspace.
 const NAMESPACES_MAX: usize = 64;
 
 /// Folders on this machine for indexes and for documents that callers store.
 #[derive(Debug, Clone, Default)]
 pub struct IndexFolders {
-    /// The folder of the indexes, one folder each. They can be built again. Without it, they are in
-    /// memory.
+    /// The folder with one subfolder for each index. The indexes can be rebuilt. `None` keeps the
+    /// indexes in memory.
     pub cache: Option<PathBuf>,
-    /// The folder of the documents that callers store, one folder for each namespace. Without it,
-    /// they are in memory.
+    /// The folder of the documents that callers store, with one subfolder for each namespace.
+    /// `None` keeps the documents in memory.
     pub documents: Option<PathBuf>,
 }
 
-/// Searches a workspace, other roots, and documents.
+/// Searches the workspace, further folders that the settings name, and documents that callers
+/// store.
 pub struct SearchService {
     root: Root,
     settings: SearchSettings,
     files_settings: files_toolset::FileSettings,
     folders: IndexFolders,
-    /// The PostgreSQL server that keeps the indexes, or `None` if this process keeps them.
+    /// The PostgreSQL server that stores the indexes, or `None` if this process stores them.
     server: Option<postgres::PostgresSearchServer>,
     embedder: Option<Arc<dyn Embedder>>,
-    /// The space of the embedder's vectors, resolved on first use.
+    /// The vector space of the configured embedding model, determined on first use.
     space: OnceCell<Option<VectorSpace>>,
     collections: Mutex<BTreeMap<SearchableIndexKey, Arc<SearchableIndex>>>,
 }
 
 impl SearchService {
-    /// Creates the service for the workspace `root`, with the etags that `files` configures.
-    /// Reads nothing yet.
+    /// Creates the service for the workspace `root`. `files` configures the etags of results. Reads
+    /// nothing yet.
     ///
     /// # Errors
-    ///
     /// Fails if the settings name a model or an engine that cannot be used.
     pub fn new(
         root: &Root,
@@ -112,24 +112,22 @@ impl SearchService {
         self.embedder.is_some()
     }
 
-    /// Returns the vector of a query by the configured model. The vector has length 1.
+    /// Returns the vector of `query` by the configured model. The vector has length 1.
     ///
     /// # Errors
-    ///
-    /// Fails if no model is configured, or if the model returns no vector now. The error is the
-    /// reason.
+    /// Fails if no model is configured, or if the model currently returns no vector. The error is
+    /// the reason.
     pub async fn embed_query(&self, query: String) -> Result<Vec<f32>, String> {
         let vectors = self.embed(&[query], EmbeddingRole::Query).await?;
         vectors.into_iter().next().ok_or_else(|| "the model returned no vector".to_owned())
     }
 
-    /// Returns the vectors of texts to be found by the configured model, in order. Each has length
-    /// 1.
+    /// Returns the vectors of searchable `texts` by the configured model, in order. Each vector has
+    /// length 1.
     ///
     /// # Errors
-    ///
-    /// Fails if no model is configured, or if the model returns no vectors now. The error is the
-    /// reason.
+    /// Fails if no model is configured, or if the model currently returns no vectors. The error is
+    /// the reason.
     pub async fn embed_texts(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, String> {
         self.embed(texts, EmbeddingRole::Chunk).await
     }
@@ -198,8 +196,8 @@ impl SearchService {
         Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
-    /// Returns the definitions with a name like `query`, best match first, and the state of the
-    /// index.
+    /// Returns at most `limit` definitions with a name like `query`, best match first, and the
+    /// state of the index.
     pub(crate) async fn find_definitions(
         &self,
         ctx: &ToolContext,
@@ -230,15 +228,16 @@ impl SearchService {
         }
     }
 
-    /// Returns the time until which a search waits for its index to catch up. After that, it
-    /// answers from the index as it is.
+    /// Returns the time until which a search waits for its index to be brought up to date. After
+    /// that time, the search uses the current index.
     fn wait_until(&self, ctx: &ToolContext) -> Instant {
         let now = Instant::now();
         let half = ctx.deadline.saturating_duration_since(now) / 2;
         now + Duration::from_millis(self.settings.wait_ms).min(half)
     }
 
-    /// Returns the root of a namespace of files and its folder in that root.
+    /// Returns the root that contains the namespace of files `namespace`, and the namespace's
+    /// folder relative to this root.
     pub(crate) async fn resolve_files(
         &self,
         namespace: Option<&str>,
@@ -274,7 +273,7 @@ impl SearchService {
         all
     }
 
-    /// Brings the index of `namespace` up to date and waits for it, at most until `until`.
+    /// Brings the index of `namespace` up to date. Waits for this until the time `until`.
     pub(crate) async fn refresh(
         &self,
         ctx: &ToolContext,
@@ -290,8 +289,8 @@ impl SearchService {
         }
     }
 
-    /// Puts `documents` into `namespace`, creating it if needed, and removes the documents with the
-    /// ids `remove`.
+    /// Puts `documents` into `namespace`, which is created if needed, and removes the documents
+    /// with the ids in `remove`.
     pub(crate) async fn upsert(
         &self,
         namespace: &str,
@@ -332,7 +331,8 @@ impl SearchService {
         self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Returns the collection of `key`, and starts it on first use.
+    /// Returns the index for `key`. On first use, opens the index and starts the task that updates
+    /// it. `name` is the namespace in error messages.
     async fn open_collection(
         &self,
         key: &SearchableIndexKey,
@@ -409,7 +409,7 @@ impl SearchService {
         Arc::new(EmbeddedSearchEngine::new(folder, space, source, documents))
     }
 
-    /// Opens the root that the settings call `name`.
+    /// Opens the folder outside the workspace that the settings list under `name`.
     async fn open_root(&self, name: &str) -> Result<Root, ToolError> {
         let Some(path) = self.settings.namespaces.get(name).cloned() else {
             return Err(self.unknown_namespace(name).await);
@@ -425,7 +425,7 @@ impl SearchService {
         Ok(opened.map_err(open_error)?.with_rules(&rules))
     }
 
-    /// Returns the filter for `request`, or `None` if nothing can match it.
+    /// Returns the filter on documents for `request`. Returns `None` if no document can match it.
     fn build_filter(
         collection: &SearchableIndex,
         place: &NamespaceLocation,
@@ -442,7 +442,7 @@ impl SearchService {
     }
 }
 
-/// Returns the PostgreSQL server that `settings` name, or `None` if this process keeps the index.
+/// Returns the PostgreSQL server that `settings` name, or `None` if this process stores the index.
 /// Does not connect yet.
 fn open_server(
     settings: &SearchEngineSettings,

@@ -42,10 +42,10 @@ pub struct SearchSettings {
     pub limits: IndexLimits,
 }
 
-/// Limits of the indexes.
+/// Size limits of the search indexes.
 ///
-/// They are constants, not settings. They far exceed what is useful, and only prevent a full memory
-/// or disk.
+/// The limits are constants, not settings. They far exceed useful sizes, and only prevent a full
+/// memory or disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
     /// Maximum number of files in the index of a folder. Default: 200,000.
@@ -112,7 +112,8 @@ impl SearchSettings {
         self.namespaces.values().map(Path::new).filter(|folder| folder.is_absolute())
     }
 
-    /// Reads the secrets that these settings name. `variable` looks up an environment variable.
+    /// Reads the secrets from the environment variables that these settings name. `variable` looks
+    /// up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         self.engine.take_secrets(&variable);
         self.embedder.take_secrets(&variable);

@@ -238,13 +238,13 @@ impl Tool for SearchText {
 }
 
 impl MatchedTextFile {
-    /// Returns the number of matches that are not shown, if any match is.
+    /// Returns the number of matches that are not shown. Returns 0 if no match is shown.
     fn unshown_count(&self) -> u64 {
         let shown = self.matches.len() as u64;
         if shown == 0 { 0 } else { self.count.saturating_sub(shown) }
     }
 
-    /// Writes the path of the file, the number of matches, and the matches that are shown.
+    /// Appends the path of the file, the number of matches, and the shown matches to `body`.
     fn write(&self, body: &mut String) {
         let Self { path, count, matches, .. } = self;
         let path = escape_line(path);
@@ -281,7 +281,7 @@ impl MatchedTextFile {
 }
 
 impl EnclosingSymbol {
-    /// Returns the heading above the matches in this definition.
+    /// Returns the heading that names this definition, above the matches in it.
     fn heading(&self) -> String {
         let Self { name, kind, container, line } = self;
         let container: String = container.iter().map(|it| format!("{it}.")).collect();
@@ -294,7 +294,8 @@ impl TextMatch {
         self.line_end.unwrap_or(self.line)
     }
 
-    /// Returns true if this match, with the lines before it, begins right after the match `last`.
+    /// Returns true if no line lies between this match and the match `last`, both with their
+    /// context lines.
     fn follows(&self, last: &Self) -> bool {
         self.line - self.before.len() as u64 <= last.last_line() + last.after.len() as u64 + 1
     }

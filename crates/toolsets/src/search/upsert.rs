@@ -16,7 +16,7 @@ use crate::counted::counted;
 const DOCUMENTS_MAX: usize = 1_000;
 /// Largest number of ids to remove in one call of `search.upsert`.
 const REMOVE_MAX: usize = 10_000;
-/// Largest size of a document that is put into an index, in bytes.
+/// Largest size of a document's text, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Largest size of a document's metadata, in bytes of JSON.
 const METADATA_BYTES_MAX: usize = 16 << 10;

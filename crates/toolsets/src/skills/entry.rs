@@ -16,12 +16,12 @@ use crate::{icons, media, uri_paths};
 /// Skill that the server offers to clients.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OfferedSkill {
-    /// The path after `skill://`, e.g. `acme/refunds`.
+    /// The path of the skill in its URI, after `skill://`, such as `acme/refunds`.
     pub(super) path: String,
     pub(super) name: String,
     pub(super) about: String,
     pub(super) front_matter: Map<String, Value>,
-    /// The skill's files in order of URI, including `SKILL.md`.
+    /// The skill's files, sorted by URI, including `SKILL.md`.
     pub(super) files: Vec<OfferedSkillFile>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct OfferedSkill {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OfferedSkillFile {
     pub(super) uri: String,
-    /// The path of the file in the skill's folder.
+    /// The path of the file relative to the skill's folder.
     pub(super) path: String,
     pub(super) info: Arc<SkillFileInfo>,
     pub(super) origin: SkillFileOrigin,
@@ -50,12 +50,12 @@ pub(super) struct SkillFileInfo {
 pub(super) enum SkillFileOrigin {
     /// Content that is compiled into the server.
     BuiltIn(&'static str),
-    /// The path of a file in the workspace, as the search for skills found it.
+    /// The path of a file in the workspace, including symlinks that the search for skills followed.
     Workspace(PathBuf),
 }
 
 impl SkillFileInfo {
-    /// Returns the keys in the front matter of a `SKILL.md` whose values lack their quotes.
+    /// Returns the front matter keys of this `SKILL.md` whose values should be in quotes.
     pub(super) fn unquoted_keys(&self) -> Vec<String> {
         let head = self.text.as_deref().and_then(|text| Some(front_matter::split(text).ok()?.head));
         let broken = head.filter(|head| front_matter::parse::<Value>(head, &[]).is_err());
@@ -63,7 +63,7 @@ impl SkillFileInfo {
         quoted.map(|quoted| quoted.keys).unwrap_or_default()
     }
 
-    /// Computes the properties of `content`, the content of a skill's file called `name`.
+    /// Computes the properties of a skill's file with the path `name` and the content `content`.
     pub(super) fn from_content(name: &str, content: &[u8]) -> Self {
         let text = std::str::from_utf8(content).ok();
         Self {
@@ -76,8 +76,8 @@ impl SkillFileInfo {
 }
 
 impl OfferedSkill {
-    /// Creates the skill at `path` from `files`, each with its path in the skill's folder. Checks
-    /// its `SKILL.md`.
+    /// Creates the skill at `path` from `files`, each with its path in the skill's folder. Fails if
+    /// its `SKILL.md` is missing or invalid.
     pub(super) fn new(
         path: &str,
         files: impl IntoIterator<Item = (String, Arc<SkillFileInfo>, SkillFileOrigin)>,
@@ -147,7 +147,7 @@ impl OfferedSkill {
         }
     }
 
-    /// Returns the skill's file `part` as an entry in a list of resources.
+    /// Returns the entry in a resource list for the skill's file `part`.
     pub(super) fn resource(&self, part: &OfferedSkillFile) -> ResourceSpec {
         let is_skill = part.path == SKILL_FILE;
         let name = part.path.rsplit('/').next().unwrap_or_default();
@@ -165,7 +165,7 @@ impl OfferedSkillFile {
         media::media_type(&self.path, self.info.is_text)
     }
 
-    /// Returns `content`, the content of the skill's file, as a resource.
+    /// Returns `content`, the content of this file of a skill, as a resource.
     pub(super) fn contents(&self, content: Vec<u8>) -> ResourceContents {
         media::contents(&self.uri, &self.path, content)
     }
@@ -183,10 +183,10 @@ pub(super) fn too_large(bytes: u64) -> FileErrorWithLine {
     ))
 }
 
-/// Parses the front matter of `text`. Returns its YAML and its values.
+/// Parses the front matter of `text`. Returns the YAML text and its values.
 ///
-/// Many published skills have a description with a colon and no quotes. Such a value is used
-/// unchanged.
+/// Many published skills have a description with a colon and without quotes. Such a value is
+/// accepted unchanged.
 fn parse_head(text: &str) -> Result<(&str, Map<String, Value>), FileErrorWithLine> {
     let head = front_matter::split(text)?.head;
     let parsed = front_matter::parse(head, &[]).or_else(|problem| {
@@ -210,7 +210,7 @@ pub fn front_matter(text: &str) -> Result<Map<String, Value>, String> {
     fields.map_err(|FileErrorWithLine { line, message }| format!("line {line}: {message}"))
 }
 
-/// Returns the value of `key` in the front matter, which must be text.
+/// Returns the value of `key` in the front matter. Fails if the value is missing or not a text.
 fn text_value(
     front_matter: &Map<String, Value>,
     head: &str,
@@ -226,7 +226,7 @@ fn text_value(
     }
 }
 
-/// Returns the line of the file that contains `key` in the front matter.
+/// Returns the number of the line in the file on which `key` is in the front matter.
 fn key_line(head: &str, key: &str) -> usize {
     let is_key = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
     head.lines().position(is_key).map_or(1, |at| at + 2)

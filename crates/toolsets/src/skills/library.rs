@@ -28,14 +28,15 @@ pub struct SkillLibrary {
 }
 
 impl SkillLibrary {
-    /// Creates the source of the built-in skill and of those in the folders of `settings`, for the
-    /// workspace `root`. `None` if skills are off.
+    /// Creates the source of the built-in skill and of the skills in the folders of `settings`, for
+    /// the workspace `root`. Returns `None` if skills are switched off.
     pub fn new(root: &Root, settings: &SkillSettings) -> Option<Arc<Self>> {
         let SkillSettings { folders, .. } = settings;
         (!folders.is_empty()).then(|| Self::open(root, folders, true))
     }
 
-    /// Creates the source of the skills in `folders`, and of the built-in one if `has_built_in`.
+    /// Creates the source of the skills in `folders`. Adds the built-in skill if `has_built_in` is
+    /// true.
     pub(super) fn open(root: &Root, folders: &[String], has_built_in: bool) -> Arc<Self> {
         let folders = folders.to_vec();
         let searched = folders.clone();
@@ -49,7 +50,8 @@ impl SkillLibrary {
         self.scan.scan(ctx).await
     }
 
-    /// Returns `true` if `uri` belongs to a skill, valid or not, that the last search found.
+    /// Returns `true` if `uri` names a file or folder of a skill that the last search found, valid
+    /// or not, or a folder that contains such a skill.
     fn has_uri(&self, uri: &str) -> bool {
         let Some(path) = path_in_uri(uri) else { return false };
         let path = percent_decode_str(path).decode_utf8_lossy();
@@ -147,7 +149,7 @@ impl ResourceSource for SkillLibrary {
         path_in_uri(uri).is_some()
     }
 
-    /// Claims the URI only if a skill has it, because other sources may have skills too.
+    /// Claims `uri` only if a skill has this URI, because other sources may also offer skills.
     fn claim(&self, uri: &str) -> Option<UriClaimStrength> {
         let claim =
             || if self.has_uri(uri) { UriClaimStrength::Listed } else { UriClaimStrength::Absent };
@@ -158,8 +160,8 @@ impl ResourceSource for SkillLibrary {
         Box::pin(async { self.current(ctx).await.map(drop) })
     }
 
-    /// Lists only the `SKILL.md` of each skill. It refers to the other files, as does the skill's
-    /// own list.
+    /// Lists only the `SKILL.md` of each skill. That file refers to the other files, and the
+    /// skill's own list contains them.
     fn list<'a>(
         &'a self,
         ctx: &'a ToolContext,
@@ -243,14 +245,15 @@ impl ResourceSource for SkillLibrary {
     }
 }
 
-/// Returns the path after the scheme, if `uri` is a skill's. The scheme ignores case (RFC 3986).
+/// Returns the path after `skill://` if `uri` has this scheme. Case is ignored in the scheme (RFC
+/// 3986).
 fn path_in_uri(uri: &str) -> Option<&str> {
     let (scheme, path) = uri.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then_some(path)
 }
 
-/// Returns `true` if the skipped item `left_out` is the file at `place`, a folder that contains the
-/// file, or the skill to which the file belongs.
+/// Returns `true` if the skipped item `left_out` is the file at the path `place`, a folder that
+/// contains this file, or the skill to which the file belongs.
 fn covers_place(left_out: &SkippedFile, place: &str) -> bool {
     let is_in = |folder: &str| place.strip_prefix(folder).is_some_and(|it| it.starts_with('/'));
     let file = left_out.file.as_str();
@@ -269,7 +272,7 @@ fn guard() -> ToolSpec {
     guard
 }
 
-/// Finds the skill's file with the URI `uri`, and its skill.
+/// Finds the file with the URI `uri`. Returns the file and its skill.
 fn find_file<'e>(
     entries: &'e [OfferedSkill],
     uri: &str,
@@ -280,7 +283,7 @@ fn find_file<'e>(
     })
 }
 
-/// Returns the direct children of a skill's folder with the URI `uri`, by their URIs.
+/// Returns the direct children of the folder with the URI `uri` in a skill, by URI.
 fn children(
     entries: &[OfferedSkill],
     uri: &str,
@@ -314,7 +317,7 @@ fn children(
     Ok(children)
 }
 
-/// Reports to `changes` the skills' files that differ between `before` and `now`.
+/// Reports to `changes` each file of a skill that differs between `before` and `now`.
 fn report_changes(before: &[OfferedSkill], now: &[OfferedSkill], changes: &ChangeFeed) {
     let files = |entries: &[OfferedSkill]| -> BTreeMap<String, Arc<SkillFileInfo>> {
         let files = entries.iter().flat_map(|entry| &entry.files);

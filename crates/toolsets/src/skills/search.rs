@@ -14,7 +14,7 @@ use crate::workspace_scan::{FileValueCache, WorkspaceScanState};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkFolder, WalkStartPoint};
 
-/// The deepest level below a folder of skills that is searched.
+/// The maximum number of folder levels below a folder of skills that are searched.
 const DEPTH_MAX: usize = 4;
 /// The name for a skill in error messages.
 const ITEM_KIND: &str = "a skill";
@@ -24,8 +24,8 @@ const FOLDERS_MAX: usize = 4_000;
 /// belong to a skill.
 const SKILL_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
-/// Returns the skills in `folders`, and the built-in one if `shipped`, in order of URI. Logs the
-/// skipped items.
+/// Returns the skills in `folders`, and the built-in skill if `shipped` is true, in order of URI.
+/// Logs the skipped items.
 pub(super) fn find_skills(
     root: &Root,
     folders: &[String],
@@ -53,7 +53,7 @@ pub(super) fn find_skills(
     Ok(found)
 }
 
-/// Finds the skills in `folders`, by path, and the items that were skipped.
+/// Finds the skills in `folders`. Returns them by path, and the items that were skipped.
 pub(super) fn search_folders(
     root: &Root,
     folders: &[String],
@@ -91,15 +91,17 @@ struct SkillFolderSearch<'s> {
 /// Folder that must still be searched for skills.
 struct PendingSkillFolder {
     folder: WalkFolder,
-    /// The path relative to the workspace root, including symlinks that were followed.
+    /// The path of the folder relative to the workspace root, including symlinks that were
+    /// followed.
     place: String,
-    /// The path of the folder relative to the folder of skills.
+    /// The path of the folder relative to the configured folder of skills.
     path: String,
     depth: usize,
 }
 
 impl SkillFolderSearch<'_> {
-    /// Finds the skills in the folder `top` of the workspace.
+    /// Finds the skills in the folder `top` of the workspace, and adds them to the result of this
+    /// search.
     fn search_folder(&mut self, top: &str) -> Result<(), ToolError> {
         let start = match self.root.walk_start(top) {
             Err(err) if err.fault == ToolErrorKind::NotFound => return Ok(()),
@@ -152,8 +154,8 @@ impl SkillFolderSearch<'_> {
         self.record_error(&level.place, entries)
     }
 
-    /// Enters the folder `name` in `level`. Returns `None` if it is not a folder, or a symlink to
-    /// one in the workspace.
+    /// Opens the entry `name` of the folder `level` for the search. Returns `None` if the entry is
+    /// neither a folder nor a symlink to a folder in the workspace.
     fn enter(
         &mut self,
         level: &PendingSkillFolder,
@@ -182,7 +184,8 @@ impl SkillFolderSearch<'_> {
         }))
     }
 
-    /// Adds the skill in the folder `level`, whose entries are `entries`.
+    /// Adds the skill in the folder `level`, which has the entries `entries`. Records an invalid
+    /// skill as a skipped item.
     fn add_skill(
         &mut self,
         level: PendingSkillFolder,
@@ -207,7 +210,7 @@ impl SkillFolderSearch<'_> {
         Ok(())
     }
 
-    /// Returns the files of the skill in `top`.
+    /// Returns the files of the skill in the folder `top`, which has the entries `entries`.
     #[allow(
         clippy::type_complexity,
         reason = "the files of a skill, or the reason why it is invalid"
@@ -272,8 +275,8 @@ impl SkillFolderSearch<'_> {
         Ok(Ok(parts))
     }
 
-    /// Reads the properties of the file at the walked path `at`. The skill already has `bytes`
-    /// bytes.
+    /// Returns the properties of the file at the path `at`. `bytes` is the total size of the
+    /// skill's files so far.
     fn file_info(
         &mut self,
         at: &Path,
@@ -306,8 +309,8 @@ impl SkillFolderSearch<'_> {
         info.map(Ok)
     }
 
-    /// Returns the value of `outcome`. Records an error as a skipped item at `place`, except for
-    /// cancellation.
+    /// Returns the value of `outcome`. Records an error as a skipped item at the path `place` and
+    /// returns `None`. Fails only if the call is canceled.
     fn record_error<T>(
         &mut self,
         place: &str,

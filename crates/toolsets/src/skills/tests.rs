@@ -23,7 +23,7 @@ use crate::workspace_scan::FileValueCache;
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// Workspace with skills, for tests.
+/// Test bench: a workspace with skills.
 struct SkillTestBench {
     dir: TempDir,
     root: Root,
@@ -31,7 +31,7 @@ struct SkillTestBench {
 }
 
 impl SkillTestBench {
-    /// Creates a workspace without the built-in skill.
+    /// Creates a test bench without the built-in skill.
     fn new() -> Self {
         Self::with(|root| SkillLibrary::open(root, &SkillSettings::default().folders, false))
     }
@@ -79,7 +79,7 @@ impl SkillTestBench {
         children.into_iter().map(child).collect()
     }
 
-    /// Returns the log lines about items that are left out.
+    /// Returns the log lines about skipped items.
     fn left_out(&self) -> Vec<String> {
         let folders = SkillSettings::default().folders;
         let mut files = FileValueCache::default();
@@ -88,8 +88,8 @@ impl SkillTestBench {
         found.unwrap().1.iter().map(ToString::to_string).collect()
     }
 
-    /// Checks that there are no skills, and that the only log line has a reason that begins with
-    /// `start`.
+    /// Checks that there are no skills, and that the log has a single line, whose reason begins
+    /// with `start`.
     async fn check_left_out(&self, start: &str) {
         assert!(self.all().await.is_empty(), "{start}");
         let lines = self.left_out();
@@ -120,7 +120,7 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(content)))
 }
 
-/// Checks that every file of `skill` has the size and digest that the skill lists.
+/// Checks that every file of `skill` has the size and digest in the skill's list of files.
 async fn check_files(bench: &SkillTestBench, skill: &Skill) {
     assert!(files(skill).iter().any(|file| file.uri == skill.uri));
     for file in files(skill) {

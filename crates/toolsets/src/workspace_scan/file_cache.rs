@@ -17,8 +17,8 @@ pub(crate) struct FileValueCache<T> {
 struct CachedFileValue<T> {
     value: T,
     stamp: EntryFingerprint,
-    /// True if the file was unchanged for a clock tick when it was read. Only then does its stamp
-    /// reveal every later change.
+    /// True if the file had been unchanged for at least one clock tick when it was read. Only then
+    /// does its fingerprint reveal every later change.
     settled: bool,
     round: u64,
 }
@@ -30,11 +30,10 @@ impl<T> Default for FileValueCache<T> {
 }
 
 impl<T: Clone> FileValueCache<T> {
-    /// Returns the value that `make` computes from `file` at `path`. Computes it only if the file
-    /// changed.
+    /// Returns the value that `make` computes from `file` at `path`. Calls `make` only if the file
+    /// has changed since the last call.
     ///
     /// # Errors
-    ///
     /// Fails if `make` fails.
     pub(crate) fn get_or_make(
         &mut self,

@@ -1,4 +1,4 @@
-//! Runs a background task while somebody needs its results.
+//! Runs a background task while at least one user needs its results.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -6,12 +6,13 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::KeepActiveGuard;
 
-/// A shared background task that runs while at least one [`KeepActiveGuard`] lives.
+/// A shared background task that runs while at least one [`KeepActiveGuard`] exists.
 #[derive(Default)]
 pub(super) struct SharedBackgroundTask(Mutex<Weak<AbortOnDropHandle<()>>>);
 
 impl SharedBackgroundTask {
-    /// Starts `task`, unless it already runs, and returns a guard that keeps it running.
+    /// Starts `task`, unless it is already running. Returns a guard that keeps the task running
+    /// until the guard is dropped.
     pub(super) fn join_or_start<F>(&self, task: impl FnOnce() -> F) -> KeepActiveGuard
     where
         F: Future<Output = ()> + Send + 'static,

@@ -43,7 +43,7 @@ struct CargoDiagnosticCode {
     code: String,
 }
 
-/// Place in a source file to which a diagnostic of the Rust compiler refers.
+/// Location in a source file to which a diagnostic of the Rust compiler refers.
 #[derive(Deserialize)]
 struct CargoSourceSpan {
     file_name: String,

@@ -13,7 +13,8 @@ use super::located::parse_located;
 pub(super) struct CompilerParser {
     /// The failed .NET test whose output is being read.
     current: Option<CiFailure>,
-    /// True while Maven prints its totals. Before them, it prints the same counts for each class.
+    /// True while Maven prints its totals. Before the totals, Maven prints similar counts for each
+    /// class, which are ignored.
     in_totals: bool,
 }
 
@@ -82,7 +83,8 @@ impl CompilerParser {
         }
     }
 
-    /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR] AppTest.adds:12 expected …`.
+    /// Parses a line such as `[ERROR] Tests run: 3, Failures: 1, …` or `[ERROR] AppTest.adds:12
+    /// expected …`, and adds its counts or failure to `found`.
     fn parse_maven_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         let Some((_, rest)) = line.split_once("] ") else { return };
         if rest.trim_start() == "Results:" {
@@ -113,7 +115,7 @@ impl CompilerParser {
     }
 }
 
-/// Parses `[Makefile:3: test] Error 1`.
+/// Parses the end of an error line of make, such as `[Makefile:3: test] Error 1`.
 fn parse_make_error(rest: &str) -> CiFailure {
     let failure = CiFailure::new(FailureSeverity::Error, rest);
     let place = rest.strip_prefix('[').and_then(|it| it.split_once("] "));
@@ -130,7 +132,8 @@ fn parse_make_error(rest: &str) -> CiFailure {
     }
 }
 
-/// Counts `Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, …`.
+/// Parses a line such as `Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3,
+/// …`, and adds its counts to `found`.
 fn add_dotnet_counts(line: &str, found: &mut OutputParserFindings) {
     for part in line.split([',', '-']) {
         let Some((name, number)) = part.split_once(':') else { continue };

@@ -22,7 +22,8 @@ impl OutputParserFindings {
         Self { failures_max, ..Self::default() }
     }
 
-    /// Adds `failure`, unless it is a duplicate or the list is full.
+    /// Adds `failure`, or only counts it if the list is full. Ignores a failure that was added
+    /// before.
     pub(super) fn push(&mut self, failure: CiFailure) {
         let failure = with_short_message(failure);
         if !self.failures.contains(&failure) && self.last.as_ref() != Some(&failure) {
@@ -30,8 +31,8 @@ impl OutputParserFindings {
         }
     }
 
-    /// Adds the `failure` of a test, unless the list is full. Keeps duplicates, because tests of
-    /// the same name in two programs may fail alike.
+    /// Adds the `failure` of a test, or only counts it if the list is full. Keeps duplicates,
+    /// because tests of equal names in two programs may fail alike.
     pub(super) fn push_test(&mut self, failure: CiFailure) {
         self.add(with_short_message(failure));
     }

@@ -9,9 +9,9 @@ use super::findings::OutputParserFindings;
 pub(super) struct LibtestParser {
     /// The failed test whose output is being read.
     current: Option<FailedLibtestTest>,
-    /// Failed tests without any output so far.
+    /// Names of failed tests whose output was not found so far.
     failed: Vec<String>,
-    /// Tests that started and have not reported a result yet.
+    /// Names of tests that started and have not reported a result yet.
     started: Vec<String>,
     /// Messages about test programs that ended without reporting a result.
     crashes: Vec<String>,
@@ -60,7 +60,7 @@ impl LibtestParser {
         }
     }
 
-    /// Reads a line of standard error, from Cargo or a test.
+    /// Reads a line of standard error, which Cargo or a test printed.
     pub(super) fn read_stderr_line(&mut self, line: &str) {
         if let Some(rest) = line.trim_start().strip_prefix("process didn't exit successfully: `")
             && let Some((program, reason)) = rest.rsplit_once("` (")
@@ -161,7 +161,7 @@ impl FailedLibtestTest {
     }
 }
 
-/// Counts `ok. 1 passed; 2 failed; 3 ignored; …`.
+/// Parses a result such as `ok. 1 passed; 2 failed; 3 ignored; …`, and adds its counts to `found`.
 fn add_counts(result: &str, found: &mut OutputParserFindings) {
     for part in result.split(['.', ';']) {
         let mut words = part.split_whitespace();

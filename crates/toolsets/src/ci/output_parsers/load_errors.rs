@@ -10,7 +10,7 @@ const FILES_MAX: usize = 100;
 pub(super) struct TestFileLoadErrors {
     /// The last line of the output that names an error.
     last: Option<String>,
-    /// The name of each file that could not be loaded, as it is printed, with its error.
+    /// The name of each file that could not be loaded, as printed, and the error of that file.
     files: Vec<(String, String)>,
 }
 
@@ -32,7 +32,8 @@ impl TestFileLoadErrors {
         }
     }
 
-    /// Sets the message of each failure that concerns a whole file to the error of that file.
+    /// Replaces the message of each failure that concerns a complete test file with the load error
+    /// of that file.
     pub(super) fn add_to(&self, failures: &mut [CiFailure]) {
         for failure in failures {
             let test = failure.test.as_deref();
@@ -46,7 +47,7 @@ impl TestFileLoadErrors {
     }
 }
 
-/// Returns true for lines such as `SyntaxError: missing ) after argument list`.
+/// Returns true if `line` names an error, such as `SyntaxError: missing ) after argument list`.
 fn names_error(line: &str) -> bool {
     let (name, _) = line.split_once(": ").unwrap_or_default();
     let name = name.split(' ').next().unwrap_or_default();

@@ -20,9 +20,9 @@ pub(super) struct PytestParser {
     section: PytestReportSection,
     /// The failure whose output is being read.
     current: Option<PendingPytestFailure>,
-    /// Failures whose ids are not known yet, because pytest prints them last.
+    /// Failures whose ids are not known yet, because pytest prints the ids at the end.
     pending: Vec<PendingPytestFailure>,
-    /// Number of failures that were dropped because of a limit.
+    /// Number of failures that were dropped because [`PENDING_MAX`] was reached.
     left_out: usize,
     /// Lines of pytest's summary that belong to no failure yet.
     summary: Vec<PytestSummaryLine>,
@@ -42,13 +42,14 @@ enum PytestReportSection {
     After,
 }
 
-/// A failure in pytest's report, from its heading to the next one.
+/// A failure in pytest's report, from its heading to the next heading.
 struct PendingPytestFailure {
     failure: CiFailure,
     kind: PytestFailureKind,
-    /// The name in the heading: `TestMore.test_raises`, or a file if it could not be collected.
+    /// The name in the heading, such as `TestMore.test_raises`, or a file whose tests could not be
+    /// collected.
     name: String,
-    /// Lines of the failure before its first location, if they are not marked with `E`.
+    /// Lines of the failure before its first source location that are not marked with `E`.
     unmarked: String,
     is_located: bool,
 }
@@ -155,8 +156,8 @@ impl PytestParser {
         }
     }
 
-    /// Returns the id of `failure` and its short message, and removes them from the summary.
-    /// Failures of the same name are in the same order in the summary.
+    /// Returns the id and the short message of `failure`, and removes them from the collected
+    /// summary. Failures with equal names are in the order of the summary.
     fn take_line(&mut self, failure: &PendingPytestFailure) -> Option<(String, String)> {
         let is_error = failure.kind.is_error();
         let mut lines = self.summary.iter().enumerate();
@@ -169,7 +170,7 @@ impl PytestParser {
         Some((id, message))
     }
 
-    /// Counts the failures, for pytest output without counts (`-qq`).
+    /// Returns counts of the collected failures, for pytest output without counts (`-qq`).
     fn count_failures(&self) -> CiTestCounts {
         let (listed_errors, listed): (Vec<&PytestSummaryLine>, Vec<&PytestSummaryLine>) =
             self.summary.iter().partition(|line| line.kind == PytestSummaryLineKind::Error);
@@ -190,7 +191,7 @@ impl PytestParser {
 }
 
 impl PytestFailureKind {
-    /// Returns true if pytest counts the failure as an error.
+    /// Returns true if pytest counts this kind of failure as an error.
     fn is_error(self) -> bool {
         matches!(self, Self::Fixture | Self::Collection)
     }
@@ -267,8 +268,8 @@ impl PendingPytestFailure {
         }
     }
 
-    /// Reads a line about a failed doctest: the example, the expected and the printed text, and the
-    /// location.
+    /// Adds a line about a failed doctest to the current failure: the example, the expected text,
+    /// the printed text, or the location.
     fn add_doctest_line(&mut self, line: &str) {
         let place = line.strip_suffix(": DocTestFailure");
         let place = place.or_else(|| line.strip_suffix(": UnexpectedException"));

@@ -33,8 +33,8 @@ impl PytestSummaryLine {
         })
     }
 
-    /// Returns the id and the message if the line is about `name`, the name in the heading of a
-    /// failure.
+    /// Returns the id and the message of this line if they concern `name`, the name in the heading
+    /// of a failure.
     pub(super) fn parts_about(&self, name: &str) -> Option<(&str, &str)> {
         let (test, text) = match self.kind {
             PytestSummaryLineKind::Failed | PytestSummaryLineKind::Error => {

@@ -21,20 +21,20 @@ pub(super) struct JavaScriptOutputParser {
     current: Option<JavaScriptFailureBuilder>,
     /// The file that a linter currently reports on.
     file: Option<String>,
-    /// The location that node:test printed for the failed test that comes next.
+    /// The file, line and column that node:test printed for the next failed test.
     next_place: Option<(String, u32, Option<u32>)>,
     /// True after Mocha's count of failures, which precedes their details.
     is_after_count: bool,
-    /// `true` after the heading of the failed tests in the format `dot` of node:test, which has
-    /// neither places nor counts.
+    /// `true` after the heading of the failed tests in the `dot` format of node:test, which prints
+    /// neither locations nor counts.
     is_after_dots: bool,
     load_errors: TestFileLoadErrors,
-    /// The outermost test or suite of node:test that runs.
+    /// The name of the outermost node:test test or suite that is running.
     outermost: Option<String>,
-    /// Failed tests of node:test inside other tests or suites, each with the outermost test or
-    /// suite.
+    /// Name of each failed node:test test inside a test or suite, with the name of the outermost
+    /// test or suite that contains it.
     nested: Vec<(String, String)>,
-    /// `true` if node:test counted no suites, so each nested test is started by another test.
+    /// `true` if node:test counted no suites, so each nested test is inside another test.
     has_no_suites: bool,
 }
 
@@ -56,14 +56,15 @@ struct JavaScriptFailureBuilder {
 enum JavaScriptReportStyle {
     Jest,
     Vitest,
-    /// Mocha while it prints a test name, which spans lines until one ends with a colon.
+    /// Mocha while it prints the name of a test. The name continues until a line that ends with a
+    /// colon.
     MochaName,
     Mocha,
     Node,
 }
 
 impl JavaScriptReportStyle {
-    /// Returns the pattern that selects the test which the runner prints as `test`.
+    /// Returns the pattern that selects one test by name. The runner prints this test as `test`.
     fn pattern_of(self, test: &str) -> String {
         let name = match self {
             // Suites and test, which the pattern joins with spaces.
@@ -154,7 +155,8 @@ impl JavaScriptOutputParser {
         }
     }
 
-    /// Reads a line of the tree of tests that node:test prints.
+    /// Records the test, suite or count in a line of the test tree that node:test prints. `trimmed`
+    /// is `line` without leading blanks.
     fn read_tree(&mut self, line: &str, trimmed: &str) {
         if let Some(name) = line.strip_prefix("\u{25b6} ") {
             self.outermost = Some(name_without_duration(name).to_owned());
@@ -294,13 +296,14 @@ fn name_without_duration(printed: &str) -> &str {
     }
 }
 
-/// Returns `message` without its first word, a number such as `1)`, and without blanks around it.
+/// Returns `message` without its first word (a number such as `1)`) and without surrounding blanks.
 fn after_number(message: &str) -> &str {
     message.trim().split_once(' ').map_or("", |(_, rest)| rest)
 }
 
-/// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or `2 passing
-/// (5ms)`. Returns `true` if `line` had this format.
+/// Parses a line such as `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or
+/// `2 passing (5ms)`, and adds its counts to `found`. Returns `true` if `line` has one of these
+/// formats.
 fn add_counts(line: &str, found: &mut OutputParserFindings) -> bool {
     let mut words = line.split_whitespace();
     if let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) {

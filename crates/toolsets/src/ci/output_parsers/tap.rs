@@ -14,8 +14,9 @@ const NESTED_MAX: usize = 1000;
 pub(super) struct TapParser {
     /// The failed test whose YAML notes are being read.
     current: Option<TapTestFailure>,
-    /// Failures inside a test or suite that has not ended. Each has the indentation of the last
-    /// containing test that has ended, or else its own.
+    /// Failures inside a test or suite that has not ended, each with an indentation. The
+    /// indentation is that of the last ended test or suite that contains the failure, or of the
+    /// failed test itself.
     nested: Vec<(usize, CiFailure)>,
 }
 
@@ -27,7 +28,7 @@ struct TapTestFailure {
     /// The multi-line note that is being read.
     block: Option<TapNoteBlock>,
     values: FailedAssertionValues,
-    /// True if the test failed only because of its subtests.
+    /// True if the test failed only because its subtests failed.
     has_failed_subtests: bool,
     /// True for a suite, which runs its tests even if a filter does not select it.
     is_suite: bool,
@@ -43,7 +44,7 @@ struct TapNoteBlock {
     note: TapNoteKind,
 }
 
-/// Kind of a note about a failed test, such as its error message.
+/// The kind of a note in the YAML about a failed test: error, expected value or actual value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TapNoteKind {
     Error,
@@ -107,7 +108,7 @@ impl TapParser {
         false
     }
 
-    /// Processes the end of the test output.
+    /// Processes the end of the test output, and adds the pending failures to `found`.
     pub(super) fn finish(&mut self, found: &mut OutputParserFindings) {
         self.flush(found);
         self.push_nested(found);
@@ -133,8 +134,9 @@ impl TapParser {
         }
     }
 
-    /// Ends a test or suite at `indent`. A test has an `id`. The failures in the test get this id,
-    /// because a filter that selects only a subtest would leave out the test that starts it.
+    /// Ends the test or suite at `indent`. `id` is `None` for a suite. Failures inside a test get
+    /// the test's `id`, because a filter that selects only a subtest would leave out the test that
+    /// starts it.
     fn close_level(&mut self, indent: usize, id: Option<&str>) {
         for (level, failure) in self.nested.iter_mut().filter(|(level, _)| *level > indent) {
             *level = indent;

@@ -9,7 +9,8 @@ use super::super::argument::CommandArgumentValues;
 use super::super::template::ArgvTemplateItem;
 use super::{CommandTestBench, argv_of, declaration, load, object, refusal};
 
-/// Renders `input` with the `argv` and `args` in `rest`. A refusal is a pointer and a message.
+/// Returns the command line for `input`, with the `argv` and `args` that `rest` declares. A refusal
+/// is a JSON Pointer and a message.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
     let declared = load(&declaration("p", rest)).unwrap().remove(0);
     let input = object(declared.normalised(input));
@@ -124,7 +125,7 @@ fn hostile_value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Checks that every word comes from the template or from one value, in its place.
+    /// Checks that a value of one argument changes only the words of this argument.
     #[test]
     fn a_value_changes_only_its_own_word(
         a in hostile_value(), b in option::of(hostile_value()), c in vec(hostile_value(), 0..3), d in option::of(hostile_value()),

@@ -1,4 +1,4 @@
-//! Tests of how commands end, their environment, and their events.
+//! Tests of the exit, the environment and the events of commands.
 
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,7 @@ use toolgate_contract::{
 use super::{ExecTestBench, ctx};
 use crate::exec::ExecSettings;
 
-/// A person who always gives the same answer.
+/// A test person who answers each question with the answer that was set.
 struct ConstantAnswerSender {
     choice: ElicitationAnswer,
     asked: Mutex<Vec<(String, String)>>,
@@ -49,7 +49,8 @@ fn bench(confirm: &[&str]) -> ExecTestBench {
     ExecTestBench::with(&ExecSettings { confirm, ..ExecSettings::default() })
 }
 
-/// Returns how often a person is asked for `input` with the setting `exec.confirm`.
+/// Returns the number of times that a person is asked for `input` with the setting `exec.confirm`
+/// set to `confirm`.
 async fn question_count(confirm: &[&str], input: Value) -> usize {
     let (person, ctx) = person(yes());
     bench(confirm).call("exec.run", &ctx, input).await.expect("it runs");

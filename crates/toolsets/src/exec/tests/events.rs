@@ -8,7 +8,7 @@ use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind, ToolContext}
 
 use super::{ExecTestBench, ToolCallResult, ctx};
 
-/// Runs with `input`, and returns the result and the events with their times.
+/// Runs a program with `input`, and returns the result and the events with their times.
 async fn run_with_events(input: Value) -> (ToolCallResult, Vec<(Duration, CallEvent)>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let started = Instant::now();

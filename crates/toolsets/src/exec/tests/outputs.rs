@@ -1,4 +1,4 @@
-//! Tests of program output: whole, or cut and stored, with little memory.
+//! Tests of program output that is complete, or cut and stored, with little memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use toolgate_contract::{Caller, ToolContext, ToolErrorKind};
 use super::{ExecTestBench, ToolCallResult, ctx, pointer, until};
 use crate::exec::{ExecSettings, StoredOutputLimits};
 
-/// Creates a bench whose stored output has these limits.
+/// Creates a test bench whose stored output has the limits `stored_output`.
 fn storing(stored_output: StoredOutputLimits) -> ExecTestBench {
     ExecTestBench::with(&ExecSettings { stored_output, ..ExecSettings::default() })
 }
 
-/// Decodes a string of a result.
+/// Decodes the output `text` of a result, which has the encoding `encoding`.
 fn decode(text: &Value, encoding: &Value) -> Vec<u8> {
     let text = text.as_str().expect("a string");
     if encoding == "base64" { STANDARD.decode(text).expect("valid base64") } else { text.into() }
 }
 
-/// Reads a whole stored stream, piece by piece.
+/// Reads all of the stored output `stream`, at most `max_bytes` per call.
 async fn read_all(bench: &ExecTestBench, id: &Value, stream: &str, max_bytes: u64) -> Vec<u8> {
     let mut whole = Vec::new();
     let mut next = json!(0);

@@ -1,4 +1,4 @@
-//! Tests of the choice of a program, and of the errors if there is none.
+//! Tests of finding a program, and of the errors if there is none.
 
 use std::fs;
 use std::os::unix::fs::symlink;

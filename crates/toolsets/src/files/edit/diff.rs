@@ -16,11 +16,11 @@ const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
 /// Unchanged lines that a diff shows around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// Largest number of lines of the old and of the new text that are compared in one step. A line
-/// takes about 100 bytes of memory meanwhile.
+/// Largest number of lines of the old and of the new text that are compared in one step. Each line
+/// takes about 100 bytes of memory during the comparison.
 const PART_LINES_MAX: usize = 100_000;
-/// The text that a diff compares is never cut below this size, in bytes. Above it, the text is cut
-/// if the diff would be far too long.
+/// Minimum size to which the compared text is cut, in bytes. A longer text is cut if the diff would
+/// be far too long.
 const PART_BYTES_MIN: usize = 1 << 20;
 
 /// Ranges of the old and the new text that are compared in one step.
@@ -29,8 +29,8 @@ struct DiffRangePair {
     in_new: Range<usize>,
 }
 
-/// Returns the unified diff from `old` to `new`, at most `limit` bytes, and true if the limit cut
-/// the diff.
+/// Returns the unified diff from `old` to `new`, cut to `limit` bytes, and true if the diff was
+/// cut.
 ///
 /// A diff takes many times the memory of its input, so only the text around the replaced `spans` is
 /// compared.
@@ -89,7 +89,7 @@ pub(super) fn unified_diff(
     Ok((text, cut))
 }
 
-/// Returns the lines of `text` that a diff compares, and true if these are all lines.
+/// Returns the first lines of `text` that a diff compares, and true if these are all lines.
 fn first_lines(text: &str) -> (Vec<&str>, bool) {
     let mut lines = text.split_inclusive('\n');
     let first: Vec<_> = lines.by_ref().take(PART_LINES_MAX).collect();
@@ -97,10 +97,10 @@ fn first_lines(text: &str) -> (Vec<&str>, bool) {
     (first, is_all)
 }
 
-/// Returns the parts of `old` and `new` that contain changes with their context, and true if they
-/// cover all changes.
+/// Returns the ranges of `old` and `new` that contain changes and their context lines, and true if
+/// the ranges cover all changes.
 ///
-/// Two parts are always separated by more lines than the contexts of both.
+/// Two ranges are always separated by more lines than the context lines of both.
 fn changed_parts(
     old: &[u8],
     new: &[u8],
@@ -138,8 +138,8 @@ fn changed_parts(
     (parts, true)
 }
 
-/// Returns the lengths in bytes of the common start and the common end of `old` and `new`. Both
-/// consist of whole lines and leave out the lines that the diff shows as context.
+/// Returns the lengths in bytes of the equal start and the equal end of `old` and `new`. Both
+/// consist of complete lines, without the lines that the diff shows as context.
 fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - same;
@@ -155,8 +155,8 @@ fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     (from + 1, whole_line_tail(old, same_tail))
 }
 
-/// Shortens the last `len` bytes of `text` to whole lines, without the lines that the diff shows as
-/// context. Returns the length in bytes.
+/// Shortens the last `len` bytes of `text` to complete lines, without the lines that the diff shows
+/// as context. Returns the shortened length in bytes.
 fn whole_line_tail(text: &[u8], len: usize) -> usize {
     let mut rest = &text[text.len() - len..];
     for _ in 0..=CONTEXT_LINES {
@@ -166,7 +166,8 @@ fn whole_line_tail(text: &[u8], len: usize) -> usize {
     rest.len()
 }
 
-/// Returns the hunk `header` (`@@ -1,3 +1,4 @@`) moved down by `lines` in the old and the new text.
+/// Returns the hunk header `header` (`@@ -1,3 +1,4 @@`) with its line numbers increased by `lines`,
+/// for the old and the new text.
 fn shift_hunk_header(header: &str, lines: (usize, usize)) -> String {
     let parts = header.split(' ').map(|part| {
         let (sign, range, lines) = match part.split_at_checked(1) {

@@ -1,7 +1,7 @@
-//! The text of a file to edit, and what an edit may do if the file is not UTF-8.
+//! The text of a file to edit, and the edits that are allowed if the file is not UTF-8.
 //!
-//! UTF-16 is converted to UTF-8 and back. Other encodings are only guessed, so their bytes stay as
-//! they are, and an edit may only replace and insert ASCII.
+//! UTF-16 is converted to UTF-8 and back. Other encodings are only guessed, so their bytes stay
+//! unchanged, and an edit may only replace and insert ASCII.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,8 @@ use toolgate_world::root::quoted_path;
 /// The smallest byte that can end a character of a multibyte encoding.
 const TRAIL_BYTE_MIN: u8 = 0x30;
 
-/// The text of a file in a form that can be edited and converted back to the bytes of the file.
+/// The text of a file, decoded for editing. The edited text can be converted back to the bytes of
+/// the file.
 pub(super) struct EncodedFileText<'f> {
     /// The text: in UTF-8, or in an encoding that contains ASCII.
     pub(super) bytes: Cow<'f, [u8]>,
@@ -24,11 +25,10 @@ pub(super) struct EncodedFileText<'f> {
 }
 
 impl<'f> EncodedFileText<'f> {
-    /// Detects the encoding of the file at `path` with the content `bytes`.
+    /// Decodes the file at `path` with the content `bytes`.
     ///
     /// # Errors
-    ///
-    /// Fails if `changes` cannot be made in that encoding.
+    /// Fails if `changes` cannot be made in the file's encoding.
     pub(super) fn decode(
         bytes: &'f [u8],
         changes: &[PlannedTextChange<'_>],
@@ -67,7 +67,8 @@ impl<'f> EncodedFileText<'f> {
         Ok(text)
     }
 
-    /// Checks that each text that `plan` replaces begins at the start of a character.
+    /// Checks that each text that `plan` replaces begins at the start of a character. `changes` are
+    /// the changes of the plan.
     pub(super) fn check_plan(
         &self,
         changes: &[PlannedTextChange<'_>],
@@ -83,7 +84,8 @@ impl<'f> EncodedFileText<'f> {
         Ok(())
     }
 
-    /// Returns the largest size of the edited text, if the file may have `file_bytes_max` bytes.
+    /// Returns the maximum size of the edited text in bytes, for a file of at most `file_bytes_max`
+    /// bytes.
     pub(super) fn bytes_max(&self, file_bytes_max: u64) -> u64 {
         match self.encoding {
             // Two bytes of UTF-16 are up to three bytes of UTF-8.
@@ -95,7 +97,7 @@ impl<'f> EncodedFileText<'f> {
         }
     }
 
-    /// Converts the edited text to the bytes of the file.
+    /// Converts the edited text to bytes in the file's encoding.
     pub(super) fn encode<'e>(&self, edited: &'e [u8]) -> Cow<'e, [u8]> {
         match self.encoding {
             TextEncoding::Utf16(order) => order.encode(&String::from_utf8_lossy(edited)).into(),
@@ -123,8 +125,8 @@ impl<'f> EncodedFileText<'f> {
         Ok(())
     }
 
-    /// Returns true if the text from `from` up to `to`, which is ASCII, may begin with the last
-    /// byte of a longer character, or may contain characters that only look like ASCII.
+    /// Returns true if the ASCII text from offset `from` to `to` may begin with the last byte of a
+    /// multibyte character, or may contain characters that only look like ASCII.
     fn may_begin_inside_char(&self, from: usize, to: usize) -> bool {
         let follows_char_byte = from > 0 && !self.bytes[from - 1].is_ascii();
         let line_start = memrchr(b'\n', &self.bytes[..from]).map_or(0, |newline| newline + 1);

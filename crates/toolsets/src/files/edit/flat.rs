@@ -1,18 +1,18 @@
-//! View of a file with every line ending as `\n`, and the mapping back to its bytes.
+//! Text of a file with every line ending as `\n`, and the mapping back to the bytes of the file.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memmem};
 
-/// Bytes between two positions whose line number is precomputed.
+/// Number of bytes in each block for which the number of preceding newlines is stored.
 const BLOCK_BYTES: usize = 4 << 10;
-/// Byte order mark: comes before the first line and is not part of it.
+/// The byte order mark in UTF-8. It precedes the first line and is not part of it.
 pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Text of a file with `\r\n` replaced by `\n`.
 pub(super) struct LfNormalizedText<'f> {
     pub(super) text: Cow<'f, [u8]>,
-    /// Positions of the newlines in `text` that are `\r\n` in the file.
+    /// Byte offsets of the newlines in `text` that are `\r\n` in the file.
     crlf_newlines: Vec<usize>,
     /// Number of newlines before each block of the text; the last element is the total.
     newlines_before_block: Vec<usize>,
@@ -48,12 +48,12 @@ impl<'f> LfNormalizedText<'f> {
         Self { text, crlf_newlines, newlines_before_block }
     }
 
-    /// Converts the position `at` in the text to a position in the file.
+    /// Converts `at`, a byte offset in the text, to a byte offset in the file.
     pub(super) fn file_offset(&self, at: usize) -> usize {
         at + self.crlf_newlines.partition_point(|&newline| newline < at)
     }
 
-    /// Converts the position `at` in the file to a position in the text.
+    /// Converts `at`, a byte offset in the file, to a byte offset in the text.
     pub(super) fn text_offset(&self, at: usize) -> usize {
         let passed = |before: usize| self.crlf_newlines[before] + before < at;
         let mut low = 0;
@@ -75,19 +75,20 @@ impl<'f> LfNormalizedText<'f> {
         self.text[self.first_line_start()..].last().is_some_and(|&last| last != b'\n')
     }
 
-    /// Returns the number of the line that contains `at`, from 1.
+    /// Returns the number, from 1, of the line that contains the byte offset `at`.
     pub(super) fn line_of(&self, at: usize) -> u64 {
         self.newlines_before(at) as u64 + 1
     }
 
-    /// Returns the start of line `line`, or the end of the text if there is no such line.
+    /// Returns the byte offset at which line `line` starts, or the end of the text if there is no
+    /// such line.
     pub(super) fn line_start(&self, line: u64) -> usize {
         let Some(before) = line.checked_sub(2) else { return self.first_line_start() };
         let nth = usize::try_from(before).unwrap_or(usize::MAX);
         self.nth_newline(nth).map_or(self.text.len(), |at| at + 1)
     }
 
-    /// Returns the start of the first line, after any byte order mark.
+    /// Returns the byte offset of the first line, after any byte order mark.
     pub(super) fn first_line_start(&self) -> usize {
         if self.text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
     }
@@ -102,7 +103,7 @@ impl<'f> LfNormalizedText<'f> {
             + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
     }
 
-    /// Returns the position of the newline with the number `nth`, from 0.
+    /// Returns the byte offset of newline number `nth`, counted from 0.
     fn nth_newline(&self, nth: usize) -> Option<usize> {
         if nth >= self.newline_count() {
             return None;
@@ -114,9 +115,9 @@ impl<'f> LfNormalizedText<'f> {
             .map(|at| from + at)
     }
 
-    /// Returns `new` as whole lines that replace the text from `from` up to `to`.
+    /// Returns `new` as complete lines that replace the text from offset `from` to `to`.
     ///
-    /// The file ends with a newline afterwards if and only if it did before.
+    /// The edited file ends with a newline if and only if the original file does.
     pub(super) fn as_lines(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
         let mut lines = normalize_newlines(new).into_owned();
         if lines.is_empty() {
@@ -134,7 +135,8 @@ impl<'f> LfNormalizedText<'f> {
         lines
     }
 
-    /// Returns `new` with the line endings of the text it replaces, from `from` up to `to`.
+    /// Returns `new` with the line endings of the text that it replaces, from offset `from` to
+    /// `to`.
     pub(super) fn with_original_endings<'n>(
         &self,
         from: usize,
@@ -175,8 +177,8 @@ impl<'f> LfNormalizedText<'f> {
         self.crlf_newlines.binary_search(&newline).is_ok()
     }
 
-    /// Returns true if the line that contains `at`, or the previous line if it has no newline, ends
-    /// with `\r\n`.
+    /// Returns true if the line that contains the offset `at` ends with `\r\n`. If this line has no
+    /// newline, the previous line decides.
     fn is_crlf_near(&self, at: usize) -> bool {
         let before = self.newlines_before(at);
         self.nth_newline(before)
@@ -185,7 +187,8 @@ impl<'f> LfNormalizedText<'f> {
     }
 }
 
-/// Returns `text` with `\r\n` at each newline whose number satisfies `is_return`.
+/// Returns `text` with `\r\n` instead of `\n` at each newline for whose number, from 0, `is_return`
+/// returns true.
 fn apply_line_endings(text: &[u8], is_return: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut ended = Vec::with_capacity(text.len() + text.len() / 16);
     for (line, piece) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {

@@ -1,7 +1,7 @@
 //! Fuzz target: compares an edit and its diff with a simple model.
 //!
 //! The input is a file and its changes, separated by the byte 0x1f. A change is `old`, the byte
-//! 0x1e and `new`. Instead of `old` it may have a first and a last line (`2,3`).
+//! 0x1e and `new`. A change by lines has a first and a last line (`2,3`) instead of `old`.
 
 use super::diff;
 use super::flat::BYTE_ORDER_MARK;
@@ -10,7 +10,8 @@ use super::plan::{
 };
 use toolgate_world::root::DiskWorkMonitor;
 
-/// Runs the edit that the fuzz input `bytes` describes, and applies the resulting diff.
+/// Makes the edit that the fuzz input `bytes` describes, and applies its diff. Panics if the
+/// results differ.
 pub(crate) fn check_edit(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut parts = text.split('\u{1f}');
@@ -30,7 +31,8 @@ pub(crate) fn check_edit(bytes: &[u8]) {
     check_patch(file, &edited, &plan);
 }
 
-/// Compares `edited` with a simple model of one change, if the model covers it.
+/// Panics if `edited` differs from the result of a simple model for `change`. Does nothing if the
+/// model does not cover the change.
 fn compare_with_model(file: &str, change: &PlannedTextChange<'_>, edited: &str) {
     let flat = |text: &str| text.replace("\r\n", "\n");
     match change {
@@ -64,7 +66,7 @@ fn compare_with_model(file: &str, change: &PlannedTextChange<'_>, edited: &str) 
     }
 }
 
-/// Replaces each `old` in `file` with `new`, without a second byte order mark at the start.
+/// Returns `file` with each `old` replaced by `new`, without a second byte order mark at the start.
 fn replace_occurrences(file: &str, old: &str, new: &str) -> String {
     let mark_end = file.as_bytes().starts_with(BYTE_ORDER_MARK).then_some(BYTE_ORDER_MARK.len());
     let mut replaced = String::new();
@@ -78,7 +80,7 @@ fn replace_occurrences(file: &str, old: &str, new: &str) -> String {
     replaced + &file[at..]
 }
 
-/// Checks that the diff applied to `file` gives `edited`.
+/// Panics unless the diff of `plan`, applied to `file`, gives `edited`.
 fn check_patch(file: &str, edited: &str, plan: &EditPlan<'_>) {
     let result = diff::unified_diff(
         file.as_bytes(),

@@ -1,4 +1,5 @@
-//! Explains why a text is not in a file: finds the most similar place and the difference.
+//! Explains why a text is not in a file: finds the most similar text in the file and describes the
+//! difference.
 //!
 //! Both texts are compared without whitespace, with plain quotes and dashes, and in canonical
 //! decomposition. Binary search finds the longest start (or end) of the text that the file
@@ -12,14 +13,14 @@ use super::flat::LfNormalizedText;
 use super::numbered::unnumbered;
 use toolgate_world::root::quoted_path;
 
-/// Largest file that is searched for text similar to a missing one, in bytes.
+/// Largest file that is searched for text similar to a missing text, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;
 /// Longest text that the advice quotes, in bytes. For a longer text, the advice says only what to
 /// change.
 const ADVICE_BYTES_MAX: usize = 2 << 10;
-/// Longest line that the advice quotes whole, in bytes.
+/// Longest line that the advice quotes completely, in bytes.
 const LINE_BYTES_MAX: usize = 200;
-/// Minimum number of common bytes that count as similar text.
+/// Minimum number of equal bytes for a text to count as similar.
 const COMMON_BYTES_MIN: usize = 8;
 
 /// Explains why `old` is not in the file at `path`, and suggests a fix.
@@ -196,22 +197,22 @@ fn without_blanks(text: &[u8]) -> impl Iterator<Item = u8> {
     text.iter().copied().filter(|byte| !byte.is_ascii_whitespace())
 }
 
-/// Returns true if `found` and `old` have the same letters in different Unicode normalization.
+/// Returns true if `found` and `old` differ only in their Unicode normalization.
 fn differs_in_normalization(found: &[u8], old: &[u8]) -> bool {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let (Some(found), Some(old)) = (text(found), text(old)) else { return false };
     found.nfd().eq(old.nfd())
 }
 
-/// Length and position of a part that the file has in common with a missing text.
+/// Length and offset of the part of a missing text that the file contains.
 #[derive(Clone, Copy)]
 struct CommonSubstring {
     len: usize,
     at: usize,
 }
 
-/// Returns the longest length for which `find` succeeds. If a length succeeds, every smaller one
-/// must.
+/// Returns the greatest length up to that of `text` for which `find` succeeds, and the offset that
+/// `find` returns. If `find` succeeds for a length, it must succeed for every shorter length.
 fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonSubstring {
     let mut best = CommonSubstring { len: 0, at: 0 };
     let mut low = 1;
@@ -276,23 +277,25 @@ impl ComparableText {
         }
     }
 
-    /// Returns the bytes of the text with ASCII letters in lower case.
+    /// Returns the bytes of the comparable text with ASCII letters in lower case.
     fn lowercase_bytes(&self) -> Vec<u8> {
         self.bytes.to_ascii_lowercase()
     }
 
-    /// Returns the position in the original text of the byte `at`, if there is one.
+    /// Returns the offset in the original text of the comparable byte `at`, if this byte exists.
     fn origin(&self, at: usize) -> Option<usize> {
         self.origin_starts.get(at).copied()
     }
 
-    /// Returns the position in the original text of the byte before `at`, if there is one.
+    /// Returns the offset in the original text of the comparable byte before `at`, if this byte
+    /// exists.
     fn origin_before(&self, at: usize) -> Option<usize> {
         at.checked_sub(1).and_then(|at| self.origin(at))
     }
 }
 
-/// Returns the comparable form of `c`; empty for whitespace and invisible characters.
+/// Returns the bytes that represent `c` in comparisons, such as a plain quote for a typographic
+/// one. Returns no bytes for whitespace and invisible characters.
 fn comparable_form(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     match c {
         c if c.is_whitespace() => b"",
@@ -305,8 +308,8 @@ fn comparable_form(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     }
 }
 
-/// Returns the line of `text` that contains `at`, escaped; of a long line, only the part around
-/// `at`.
+/// Returns the line of `text` that contains the offset `at`, escaped. Of a long line, returns only
+/// the part around `at`.
 fn quote_line_at(text: &[u8], at: usize) -> String {
     let at = at.min(text.len());
     let from = memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);

@@ -10,20 +10,20 @@ use super::nearest;
 use crate::counted::counted;
 use toolgate_world::root::{DiskWorkMonitor, quoted_path};
 
-/// Maximum number of places in a file that one call changes. Each of them takes some memory.
+/// Maximum number of replacements in one file by one call. Each replacement takes memory.
 const PLACES_MAX: usize = 1_000_000;
-/// Maximum number of line numbers that an error lists for an ambiguous text.
+/// Maximum number of line numbers that an error lists if a text occurs several times.
 const PLACES_LISTED_MAX: usize = 10;
 
 /// Change to a file that was validated but not written.
 pub(super) enum PlannedTextChange<'c> {
-    /// Replaces the text `old` as often as `times` requires.
+    /// Replaces the text `old` by `new`, if it occurs as often as `times` requires.
     Text { old: &'c str, new: &'c str, times: RequiredOccurrences },
-    /// Replaces the lines from `first` up to `end`.
+    /// Replaces the lines from `first` up to, but not including, `end` by `new`.
     Lines { first: u64, end: u64, new: &'c str },
 }
 
-/// Required number of occurrences of a text that is replaced.
+/// Required number of occurrences of the text to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredOccurrences {
     Once,
@@ -31,27 +31,28 @@ pub(super) enum RequiredOccurrences {
     Exactly(u64),
 }
 
-/// Bytes of the file to replace, from `from` up to `to`.
+/// Range of bytes of the file to replace, from `from` up to `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplacedSpan<'c> {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Replacement text. Borrowed from the change, unless its line endings had to be converted.
+    /// Replacement text. It is borrowed from the change, unless its line endings had to be
+    /// converted.
     pub(super) new: Cow<'c, [u8]>,
-    /// Index of the change to which this span belongs.
+    /// Index in the call of the change to which this span belongs.
     pub(super) edit: usize,
 }
 
 /// Validated replacements for a file.
 pub(super) struct EditPlan<'c> {
-    /// Spans to replace, in order and without overlap.
+    /// Spans of the file to replace, in order and without overlap.
     pub(super) spans: Vec<ReplacedSpan<'c>>,
-    /// `true` if a last line without a newline is deleted. The line before it then loses its
-    /// newline, too.
+    /// `true` if the edit deletes a last line without a newline. The previous line then also loses
+    /// its newline.
     drops_final_newline: bool,
 }
 
-/// Returns true if every change identifies its place by text, not by line numbers.
+/// Returns true if every change finds the text to replace by its content, not by line numbers.
 pub(super) fn all_by_text(changes: &[PlannedTextChange<'_>]) -> bool {
     changes.iter().all(|change| match change {
         PlannedTextChange::Text { .. } => true,
@@ -59,7 +60,7 @@ pub(super) fn all_by_text(changes: &[PlannedTextChange<'_>]) -> bool {
     })
 }
 
-/// Validates the change that is at the position `at` in the call.
+/// Validates `change`, which has the index `at` in the call.
 pub(super) fn validate_change(
     at: usize,
     change: &super::FileEditChange,
@@ -106,12 +107,12 @@ pub(super) fn validate_change(
     }
 }
 
-/// Resolves `changes` to spans of the file `bytes`. The edited file may have `bytes_max` bytes.
+/// Resolves `changes` to spans of the file content `bytes`. The edited file may have at most
+/// `bytes_max` bytes.
 ///
 /// # Errors
-///
 /// Fails if a text is missing or ambiguous, a line does not exist, two changes overlap, or the
-/// edited file would be too large. Its size is known before its text takes memory.
+/// edited file would be too large. The size is checked before the edited text takes memory.
 pub(super) fn plan_edit<'c>(
     bytes: &[u8],
     changes: &'c [PlannedTextChange<'_>],
@@ -185,7 +186,7 @@ pub(super) fn plan_edit<'c>(
     Ok(EditPlan { spans, drops_final_newline })
 }
 
-/// Memory that the replacements in one call may take.
+/// Budget for the memory of all replacements in one call.
 struct EditMemoryBudget<'p> {
     path: &'p str,
     bytes_max: u64,
@@ -199,7 +200,10 @@ impl<'p> EditMemoryBudget<'p> {
         Self { path, bytes_max, bytes: 0, places: 0 }
     }
 
-    /// Counts `count` places that the change `edit` replaces, before anything is stored about them.
+    /// Adds `count` replacements of the change `edit` to the budget, before they take memory.
+    ///
+    /// # Errors
+    /// Fails if the call would make too many replacements.
     fn take_places(&mut self, count: usize, edit: usize) -> Result<(), ToolError> {
         self.places += count;
         if self.places <= PLACES_MAX {
@@ -212,8 +216,10 @@ impl<'p> EditMemoryBudget<'p> {
         Err(ToolError::invalid(format!("/edits/{edit}/old"), message))
     }
 
-    /// Counts the bytes of one replacement. Fails if all replacements together exceed the largest
-    /// allowed size of the edited file.
+    /// Adds the bytes of one replacement to the budget.
+    ///
+    /// # Errors
+    /// Fails if all replacements together exceed the maximum size of the edited file.
     fn take_bytes(&mut self, bytes: usize) -> Result<(), ToolError> {
         self.bytes += bytes as u64;
         if self.bytes <= self.bytes_max {
@@ -222,7 +228,8 @@ impl<'p> EditMemoryBudget<'p> {
         Err(self.too_large(&format!("more than {}", self.bytes_max)))
     }
 
-    /// Checks the size of the edited file, whose size before is `len`.
+    /// Checks the size of the file after the replacements `spans`. `len` is its size before the
+    /// edit, in bytes.
     fn check_size(&self, len: usize, spans: &[ReplacedSpan<'_>]) -> Result<(), ToolError> {
         let removed: usize = spans.iter().map(|span| span.to - span.from).sum();
         let size = (len - removed) as u64 + self.bytes;
@@ -239,7 +246,7 @@ impl<'p> EditMemoryBudget<'p> {
     }
 }
 
-/// Returns the content `bytes` of a file with the replacements of `plan`.
+/// Returns the file content `bytes` with the replacements of `plan`.
 pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     let EditPlan { spans, drops_final_newline } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
@@ -264,7 +271,7 @@ enum OldTextMatchError {
     Mismatch(String),
 }
 
-/// Returns the positions of `old` in the text with `\n` as its only line ending.
+/// Returns the byte offsets of `old` in the text, in which `\n` is the only line ending.
 fn find_places(
     flat: &LfNormalizedText<'_>,
     old: &[u8],
@@ -349,8 +356,8 @@ fn explain_absence(
     nearest::explain_missing(flat, old, path)
 }
 
-/// Returns the range of the lines from `first` up to `end`, in the text with `\n` as its only line
-/// ending.
+/// Returns the byte range of the lines from `first` up to `end`, in the text in which `\n` is the
+/// only line ending. `edit` is the index of the change.
 fn line_range(
     flat: &LfNormalizedText<'_>,
     first: u64,
@@ -376,9 +383,10 @@ mod tests {
     use super::super::fuzzing::apply_patch;
     use super::*;
 
-    /// Texts of few letters and every kind of line ending, so that all cases come up.
+    /// Pattern for generated files with few different letters and every line ending, so that all
+    /// cases occur.
     const FILE: &str = "(a|b|\t| |é|\n|\r\n){0,30}";
-    /// Largest size of an edited file.
+    /// Maximum size of an edited file, in bytes.
     const BYTES_MAX: u64 = 1 << 20;
 
     fn edited(file: &str, changes: &[PlannedTextChange<'_>]) -> Result<Vec<u8>, String> {

@@ -1,4 +1,4 @@
-//! Edits of several files in one call: all are checked before the first is written.
+//! Edits several files in one call: checks the edits of all files before it writes the first file.
 
 use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_world::root::quoted_path;
@@ -8,10 +8,10 @@ use super::{CheckedFileEdit, EditFileInput, EditFileOutput, FileEditor};
 
 /// Changes that a call makes in one file.
 pub(super) struct FileEdits<'e> {
-    /// Path of the file, as given in the call.
+    /// Path of the file, as written in the call.
     pub(super) path: String,
     pub(super) changes: Vec<PlannedTextChange<'e>>,
-    /// The position in the call of each change to this file.
+    /// The index in the call of each change to this file.
     positions: Vec<usize>,
 }
 
@@ -42,11 +42,11 @@ pub(super) fn edits_by_file(input: &EditFileInput) -> Result<Vec<FileEdits<'_>>,
     Ok(files)
 }
 
-/// Edits several files. Nothing is written unless all edits are possible.
+/// Edits several files. Writes nothing unless all edits are possible.
 ///
 /// # Errors
-/// Fails if an edit is impossible, or if a write fails. The error then names the files that were
-/// written and those that were not.
+/// Fails if an edit is impossible, or if a write fails. The error of a write lists the files that
+/// were written and those that were not.
 pub(super) fn edit_files(
     editor: &FileEditor<'_>,
     files: &[FileEdits<'_>],
@@ -90,7 +90,8 @@ pub(super) fn edit_files(
     Ok(EditFileOutput { others: written.collect(), ..first })
 }
 
-/// Returns the error `err` of a write after `done` of the files `paths` were written.
+/// Returns the write error `err` with a list of the files that were written (the first `done` of
+/// `paths`) and those that were not.
 fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
     let names = |paths: &[String]| {
         let names: Vec<_> = paths.iter().map(|path| quoted_path(path)).collect();
@@ -103,7 +104,7 @@ fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
 }
 
 impl FileEdits<'_> {
-    /// Returns `err` with the position of a change in the call, instead of its position among the
+    /// Returns `err` with the index of the change in the call, instead of its index among the
     /// changes of this file.
     fn with_call_positions(&self, err: ToolError) -> ToolError {
         let ToolErrorKind::Invalid { pointer } = &err.fault else { return err };

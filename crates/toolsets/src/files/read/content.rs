@@ -1,4 +1,4 @@
-//! Content of an open file: in memory if it is small, on disk otherwise.
+//! Content of an open file: in memory if the file is small, on disk otherwise.
 
 use toolgate_contract::ToolError;
 
@@ -8,12 +8,12 @@ use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile};
 
 /// Largest file kept in memory, in bytes, so that its etag matches exactly the bytes returned.
 const IN_MEMORY_BYTES_MAX: u64 = 1 << 20;
-/// Bytes read at a time when a large file is searched backwards for lines.
+/// Number of bytes read at a time when a large file is searched backwards for lines.
 const BLOCK_BYTES: u64 = 256 << 10;
-/// Bytes at the start of a large file from which its encoding is detected.
+/// Number of bytes at the start of a large file from which its encoding is detected.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// An open file with its etag and, if it was counted, its number of lines.
+/// An open file with its etag and, if its lines were counted, the number of lines.
 pub(super) struct OpenFileContent<'w> {
     pub(super) file: WorkspaceFile,
     pub(super) etag: Etag,
@@ -22,16 +22,16 @@ pub(super) struct OpenFileContent<'w> {
     pub(super) utf16: Option<ByteOrder>,
     /// Size of the file in bytes.
     size: u64,
-    /// The whole content of the file, if it is in memory and was not taken.
+    /// The complete content of the file, if it is in memory and was not moved out.
     in_memory: Option<Vec<u8>>,
     watch: &'w DiskWorkMonitor,
 }
 
 impl<'w> OpenFileContent<'w> {
-    /// Opens the content of `file`, of which up to `wanted_max` bytes are wanted.
+    /// Opens the content of `file`. The caller reads at most `wanted_max` bytes.
     ///
-    /// A small file, or one that is wanted whole, is read into memory once. Any other file is
-    /// hashed first and read afterwards, so the content is never older than its etag.
+    /// A small file, or one that will be read completely, is read into memory once. Any other file
+    /// is hashed first and read afterwards, so the content is never older than its etag.
     pub(super) fn open(
         root: &Root,
         file: WorkspaceFile,
@@ -77,8 +77,8 @@ impl<'w> OpenFileContent<'w> {
         self.size
     }
 
-    /// Reads up to `len` bytes from `offset`, which must not be past the end. If all of the content
-    /// is read and is in memory, it is moved out instead of copied.
+    /// Reads up to `len` bytes from `offset`, which must not be past the end. If this is the
+    /// complete content and it is in memory, moves it out instead of copying it.
     pub(super) fn take(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
         if offset == 0
             && len >= self.size
@@ -97,10 +97,11 @@ impl<'w> OpenFileContent<'w> {
         Ok(bytes[from..from + len].to_vec())
     }
 
-    /// Returns the offset and number of the line `line`, or the end of the file if it is past the
-    /// end.
+    /// Returns the byte offset and the number of line `line`. If there is no such line, returns the
+    /// end of the file.
     ///
-    /// A negative number counts from the end. It stays negative only if the lines were not counted.
+    /// A negative `line` counts from the end. The returned number is only negative if the lines
+    /// were not counted.
     pub(super) fn line_start(&self, line: i64) -> Result<(u64, i64), ToolError> {
         let back = line.unsigned_abs();
         let line = match (line, self.lines) {
@@ -139,7 +140,8 @@ impl<'w> OpenFileContent<'w> {
         Ok(offset)
     }
 
-    /// Returns the offset of the line that is `back` lines from the end, by searching backwards.
+    /// Returns the byte offset of the line that is `back` lines from the end, by searching
+    /// backwards.
     fn line_from_end(&self, mut back: u64) -> Result<u64, ToolError> {
         let mut end = self.size();
         if self.utf16.is_some() {
@@ -166,18 +168,18 @@ impl<'w> OpenFileContent<'w> {
         Ok(0)
     }
 
-    /// Returns the finder of line ends for the encoding of the file.
+    /// Returns the line end finder for the encoding of the file.
     pub(super) fn line_ends(&self) -> LineEndUnit {
         LineEndUnit(self.utf16)
     }
 
-    /// Returns the whole content of the file, if it is in memory and was not taken.
+    /// Returns the complete content of the file, if it is in memory and was not moved out.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.in_memory.as_deref()
     }
 }
 
-/// Counts the line ends of a large file.
+/// Returns the number of line ends in a large file.
 fn count_lines(
     file: &WorkspaceFile,
     ends: LineEndUnit,

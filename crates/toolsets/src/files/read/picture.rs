@@ -1,4 +1,4 @@
-//! Pictures, which a read shows instead of their bytes. Large pictures are scaled down.
+//! Pictures, which `files.read` shows instead of their bytes. Large pictures are scaled down.
 
 use std::io::Cursor;
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,13 @@ const PICTURE_BYTES_MAX: usize = 3 << 20;
 /// Longest edge of a picture that is shown unchanged, in pixels. Model APIs refuse longer ones in
 /// conversations with many pictures.
 const EDGE_MAX: u32 = 2000;
-/// Longest edge of a scaled picture, in pixels. Many models see no more.
+/// Longest edge of a scaled picture, in pixels. Many models do not use a higher resolution.
 const SCALED_EDGE: u32 = 1568;
 /// Largest picture that is scaled down, in bytes.
 const SOURCE_BYTES_MAX: u64 = 32 << 20;
 /// Maximum memory for the pixels of a picture, in bytes.
 const PIXEL_BYTES_MAX: u64 = 192 << 20;
-/// Quality of a picture that is compressed with loss, from 1 to 100.
+/// JPEG quality of a picture that is compressed with loss, from 1 to 100.
 const JPEG_QUALITY: u8 = 85;
 /// Picture formats that model APIs accept, with their first bytes.
 const FORMATS: [(&[u8], ImageFormat); 4] = [
@@ -33,10 +33,11 @@ const FORMATS: [(&[u8], ImageFormat); 4] = [
     (b"GIF8", ImageFormat::Gif),
     (b"RIFF", ImageFormat::WebP),
 ];
-/// Number of bytes of a file that identify the format of a picture.
+/// Number of bytes at the start of a file that identify the format of a picture.
 const HEAD_BYTES: u64 = 12;
 
-/// Pictures are scaled one at a time, because pixels take much more memory than files.
+/// Lock that allows only one picture to be scaled at a time, because pixels take much more memory
+/// than files.
 static SCALING: Mutex<()> = Mutex::new(());
 
 /// A picture that `files.read` shows.
@@ -46,7 +47,7 @@ pub(super) struct ShownPicture {
     pub(super) bytes: Vec<u8>,
     /// Media type of `bytes`.
     pub(super) media_type: &'static str,
-    /// Size of the file's picture, if `bytes` are a scaled picture.
+    /// Original size of the picture, if `bytes` contain a scaled picture.
     pub(super) scaled_from: Option<PictureSize>,
     format: ImageFormat,
 }
@@ -60,7 +61,7 @@ pub(super) struct PictureSize {
     pub(super) height: u32,
 }
 
-/// Reads `content` as a picture if it is one and `is_wanted` is set.
+/// Reads `content` as a picture. Returns `None` if it is not a picture, or if `is_wanted` is false.
 ///
 /// # Errors
 /// Fails if the picture is too large to be scaled down.
@@ -80,7 +81,7 @@ pub(super) fn read_picture(
     Ok(Some(ShownPicture { bytes, media_type: format.to_mime_type(), scaled_from: None, format }))
 }
 
-/// Returns the picture of the file `path` as it is shown: scaled down if it is large.
+/// Returns `picture`, which is the content of the file `path`, scaled down if it is large.
 pub(super) fn fit(picture: ShownPicture, path: &str) -> Result<ShownPicture, ToolError> {
     if !picture.is_large() {
         return Ok(picture);
@@ -134,8 +135,8 @@ impl ShownPicture {
     }
 }
 
-/// Compresses `image` without loss if it comes from a PNG or is transparent, unless the result is
-/// too large. Otherwise, compresses the image with loss.
+/// Compresses `image` without loss if the original is a PNG or has transparency, unless the result
+/// is too large. Otherwise, compresses with loss. Returns the format and the compressed bytes.
 fn encode(image: &DynamicImage, from: ImageFormat) -> Result<(ImageFormat, Vec<u8>), ImageError> {
     if from == ImageFormat::Png || image.color().has_alpha() {
         let mut png = Cursor::new(Vec::new());

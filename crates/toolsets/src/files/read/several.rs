@@ -1,4 +1,4 @@
-//! Reads several files in one call, and turns reads into results.
+//! Reads several files in one call, and converts what was read to results.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,11 +11,11 @@ use super::{FileReadRange, ReadFileInput, ReadFileOutput, read_file};
 
 /// Largest number of files in one call of `files.read`.
 pub(super) const PATHS_MAX: usize = 20;
-/// Maximum number of bytes of all pictures in the result of one call. The largest single picture
-/// fits.
+/// Maximum number of bytes of all pictures in the result of one call. One picture of the maximum
+/// size always fits.
 const PICTURES_BYTES_MAX: usize = 4 << 20;
 
-/// Result for one of the further files that a call of `files.read` names.
+/// Result for each file after the first one that a call of `files.read` names.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum AdditionalFileResult {
@@ -23,7 +23,7 @@ pub(super) enum AdditionalFileResult {
     Read(Box<ReadFileOutput>),
     /// Result for a file that could not be read.
     Failed {
-        /// Path of the file, as given in the call.
+        /// Path of the file, as written in the call.
         path: String,
         /// The reason why the file could not be read.
         error: String,
@@ -84,12 +84,12 @@ impl TypedToolResult for FileReadResult {
     }
 }
 
-/// Returns the text of one of several files, under its name.
+/// Returns the text of one of several files, with its path as a heading.
 fn file_section(path: &str, text: &ResultText) -> String {
     format!("==> {} <==\n{}\n", escape_line(path), text.joined().trim_end_matches('\n'))
 }
 
-/// Checks that `paths` is not combined with arguments about one file.
+/// Checks that `paths` is not combined with arguments that concern a single file.
 pub(super) fn check_paths(input: &ReadFileInput) -> Result<(), ToolError> {
     let refusal = if input.paths.len() > PATHS_MAX {
         format!("it has {} files; at most {PATHS_MAX} can be read at once", input.paths.len())
@@ -101,8 +101,8 @@ pub(super) fn check_paths(input: &ReadFileInput) -> Result<(), ToolError> {
     Err(ToolError::invalid("/paths", refusal))
 }
 
-/// Reads all files of `paths`, in all at most `limit` bytes. A file that cannot be read does not
-/// keep the others from being read.
+/// Reads all files of `paths`, at most `limit` bytes in total. A file that cannot be read gets an
+/// error, and the remaining files are still read.
 pub(super) fn read_files(
     root: &Root,
     input: &ReadFileInput,

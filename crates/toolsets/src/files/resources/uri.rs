@@ -8,16 +8,16 @@ use toolgate_contract::ToolError;
 
 use crate::uri_paths::percent_encode_path;
 
-/// Converter for the URIs of everything beneath one folder.
+/// Converter between paths and URIs for everything below one folder.
 pub(super) struct FileUriConverter {
-    /// URI of the folder, without a trailing `/`.
+    /// URI of the converter's folder, without a trailing `/`.
     base: String,
-    /// Names of the folders on the path to the folder.
+    /// Components of the absolute path of the converter's folder.
     names: Vec<Vec<u8>>,
 }
 
 impl FileUriConverter {
-    /// Creates the converter for the folder at `root`, an absolute path.
+    /// Creates the converter for the folder at the absolute path `root`.
     pub(super) fn for_root(root: &Path) -> Self {
         let path = root.as_os_str().as_bytes();
         let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
@@ -30,12 +30,12 @@ impl FileUriConverter {
         Self { base, names }
     }
 
-    /// Returns true if `uri` has the scheme `file:`, inside this folder or not.
+    /// Returns true if `uri` has the scheme `file:`, inside the converter's folder or not.
     pub(super) fn is_file_uri(uri: &str) -> bool {
         uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
     }
 
-    /// Returns the URI of `path`, a path relative to the folder.
+    /// Returns the URI of `path`, which is relative to the converter's folder.
     pub(super) fn uri_for(&self, path: &str) -> String {
         let mut uri = self.base.clone();
         if path != "." || self.names.is_empty() {
@@ -47,14 +47,15 @@ impl FileUriConverter {
         uri
     }
 
-    /// Returns the URI template that covers every file in the folder.
+    /// Returns the URI template that covers every file in the converter's folder.
     pub(super) fn template(&self) -> String {
         format!("{}/{{+path}}", self.base)
     }
 
-    /// Returns the path that `uri` names, relative to the folder; `.` for the folder itself.
+    /// Returns the path that `uri` names, relative to the converter's folder; `.` for the folder
+    /// itself.
     ///
-    /// The disk is not consulted. The returned path never contains `.` or `..` as a part.
+    /// The disk is not accessed. The returned path never contains `.` or `..` as a component.
     pub(super) fn parse_path(&self, uri: &str) -> Result<String, ToolError> {
         let not_found = |why: &str| {
             ToolError::not_found(format!("there is no file at `{}`: {why}", shorten(uri)))
@@ -126,7 +127,8 @@ fn shorten(uri: &str) -> String {
     uri.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
-/// Fuzz target: checks that no URI escapes the folder and that each path converts back to itself.
+/// Fuzz target: panics if a URI leads out of the folder, or if a path changes on conversion to a
+/// URI and back.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_uri(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

@@ -29,11 +29,10 @@ pub(super) struct LastReturnedMatch {
 }
 
 impl FileSearchQuery {
-    /// Parses `input` for the root at `root`. An empty `query` or `glob` counts as not given.
+    /// Parses `input` for the workspace at `root`. An empty `query` or `glob` counts as absent.
     ///
     /// # Errors
-    ///
-    /// Fails if neither is given, if a pattern is malformed, or if the cursor belongs to another
+    /// Fails if both are absent, if a pattern is malformed, or if the cursor belongs to another
     /// search.
     pub(super) fn parse(input: &SearchFilesInput, root: &Path) -> Result<Self, ToolError> {
         let SearchFilesInput {
@@ -73,8 +72,8 @@ impl FileSearchQuery {
         Ok(Self { name_filter, text, after, cursor_key })
     }
 
-    /// Returns true if the entry at `path` matches the glob, by name or by path from the root or
-    /// `start`.
+    /// Returns true if the glob matches the entry at `path`: its name, or its path relative to the
+    /// workspace root or to `start`. Also returns true if the search has no glob.
     pub(super) fn matches_name(&self, path: &Path, start: &Path) -> bool {
         self.name_filter.as_ref().is_none_or(|names| names.selects(path, start))
     }

@@ -1,6 +1,6 @@
-//! Runs a search: files in order, in batches, each batch on several threads.
+//! Runs a search: processes files in order and in batches, each batch on several threads.
 //!
-//! The next batch is collected while the current one is searched. Batches start small, so that a
+//! The next batch is collected while the current batch is searched. Batches start small, so that a
 //! common word is found at once. Results are in path order, so equal searches give equal answers.
 
 use std::panic::resume_unwind;
@@ -24,10 +24,10 @@ use toolgate_world::root::{
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-/// Maximum number of ignored entries that are counted if a search covered no file.
+/// Maximum number of entries that are examined for ignored matches if a search covered no file.
 const IGNORED_MAX: u64 = 10_000;
 
-/// Runs the `files.search` call `input` beneath `root`.
+/// Runs the `files.search` call `input` in the workspace `root`.
 pub(super) fn run_search(
     root: &Root,
     input: &SearchFilesInput,
@@ -76,7 +76,7 @@ struct FileSearchRun<'h> {
 }
 
 impl FileSearchRun<'_> {
-    /// Collects entries whose names match the glob.
+    /// Adds the entries whose names match the glob to `answer`.
     fn search_names(
         &self,
         walk: &mut TreeWalk<'_>,
@@ -99,7 +99,7 @@ impl FileSearchRun<'_> {
         }
     }
 
-    /// Collects lines that match the query.
+    /// Adds the lines that match the query to `answer`.
     fn search_lines(
         &self,
         walk: &mut TreeWalk<'_>,
@@ -139,9 +139,9 @@ impl FileSearchRun<'_> {
 
     /// Searches the files of `batch` on several threads and returns each file's result, in order.
     ///
-    /// Threads take files in order, and stop taking more once the finished ones fill `room`. A file
-    /// that was taken is always searched to its end. The answer therefore does not depend on thread
-    /// timing.
+    /// Threads start files in order, and start no more files once the results of finished files
+    /// fill `room`. A started file is always searched to its end. The answer therefore does not
+    /// depend on thread timing.
     fn search_batch(
         &self,
         batch: &[WalkEntry],
@@ -180,7 +180,8 @@ impl FileSearchRun<'_> {
         collect_lines(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
     }
 
-    /// Counts the entries that the search would cover if none were ignored.
+    /// Returns the number of entries that the search would cover if none were ignored. Examines at
+    /// most [`IGNORED_MAX`] entries.
     fn count_ignored(&self) -> Result<u64, ToolError> {
         let WalkStartPoint::Folder(folder) = self.root.walk_start(&self.input.path)? else {
             return Ok(0);
@@ -222,11 +223,11 @@ impl FileBatchResults {
     }
 }
 
-/// Answer of a search as far as it is collected.
+/// Answer of a search, while matches are still added.
 struct PartialSearchAnswer {
-    /// Lines and bytes that still fit into the answer.
+    /// Number of lines and bytes that still fit into the answer.
     room: RemainingAnswerSpace,
-    /// True once a match did not fit into the answer.
+    /// True after a match did not fit into the answer.
     full: bool,
     last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,
@@ -297,8 +298,8 @@ impl PartialSearchAnswer {
         }
     }
 
-    /// Reserves room for `bytes` in the answer, and returns false if they do not fit. The first
-    /// match always fits.
+    /// Reserves `bytes` in the answer. Returns false if they do not fit. The first match always
+    /// fits.
     fn reserve(&mut self, bytes: usize) -> bool {
         let RemainingAnswerSpace { lines, bytes: left } = self.room;
         self.full |= lines == 0 || (self.last.is_some() && bytes > left);

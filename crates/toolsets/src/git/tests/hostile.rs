@@ -1,4 +1,4 @@
-//! Tests that neither arguments nor repositories make git run or read anything else.
+//! Tests that neither arguments nor repositories make git run other programs or read other files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -290,7 +290,7 @@ async fn a_linked_work_tree_in_the_workspace_is_accepted() {
     assert_eq!(status.value["branch"], "linked");
 }
 
-/// Configures a trap program in every place of the repository that can name one.
+/// Configures a trap program in every setting and file of the repository that can name a program.
 fn arm(bench: &GitTestBench) {
     let script = bench.folder.path().join("trap.sh");
     fs::write(&script, format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", bench.trap().display()))

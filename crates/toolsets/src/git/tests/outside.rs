@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Creates a folder with `home`, in which `make` creates `workspace` with git, and serves that.
+/// Creates a test bench for a new folder with `home`. In this folder, `make` creates the workspace
+/// `workspace` with git.
 fn serve(
     outside: OutsideRepositoryAccess,
     make: impl Fn(&dyn Fn(&str, &[&str]), &Path),

@@ -1,9 +1,9 @@
-//! Tests of submodules, linked worktrees and repositories around the workspace.
+//! Tests of submodules, linked worktrees and repositories that contain the workspace.
 
 use super::*;
 
 impl GitTestBench {
-    /// Adds a submodule with one commit, whose repository is in `.git/modules`.
+    /// Adds the submodule `name` with one commit. The submodule's repository is in `.git/modules`.
     fn add_submodule(&self, name: &str) {
         let source = self.folder.path().join("source");
         fs::create_dir_all(&source).unwrap();

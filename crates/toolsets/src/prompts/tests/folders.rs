@@ -11,7 +11,7 @@ use super::{PromptTestBench, text};
 use crate::workspace_scan::FileValueCache;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// Returns the log lines about files that are left out.
+/// Returns the log lines about skipped files.
 fn left_out(bench: &PromptTestBench) -> Vec<String> {
     let mut left_out = Vec::new();
     let mut files = FileValueCache::<folder::PromptFileResult>::default();

@@ -12,13 +12,14 @@ fn parse(head: &str, body: &str) -> Result<PromptFile, FileErrorWithLine> {
     PromptFile::parse("p", &format!("---\n{head}---\n{body}"))
 }
 
-/// Fills `body`, which may use the arguments `a` and `b`.
+/// Fills the template `body`, which may use the arguments `a` and `b`.
 fn fill(body: &str, arguments: &[(&str, &str)]) -> Vec<(MessageRole, FilledPromptPart)> {
     let file = parse("arguments: [{name: a}, {name: b}]\n", body).expect("the file is valid");
     file.template.fill(&to_arguments(arguments))
 }
 
-/// Fills `body` like [`fill`], and returns its only text.
+/// Fills the template `body` like [`fill`], and returns its text. Panics unless it is a single
+/// text.
 fn fill_text(body: &str, arguments: &[(&str, &str)]) -> String {
     match &fill(body, arguments)[..] {
         [(MessageRole::User, FilledPromptPart::Text(text))] => text.clone(),

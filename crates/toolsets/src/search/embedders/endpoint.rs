@@ -23,25 +23,25 @@ use toolgate_net::{HttpUrl, RetryBackoff, parse_retry_after};
 use toolgate_world::HttpFetcher;
 use toolgate_world::fetch::{CacheableHttpResponse, FetchedHttpResponse, JsonPostRequest};
 
-/// The largest number of attempts for a batch if the endpoint answers with an error. A query has
-/// one attempt, because its search can go on without the vector.
+/// The maximum number of attempts for a batch of chunks if the endpoint answers with an error. A
+/// query has one attempt, because its search can continue without a vector.
 const ATTEMPTS_MAX: u32 = 5;
-/// The time limit for a query's vector.
+/// The time limit for a request for a query's vector.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// The time for which no further query is sent after a query got no answer.
+/// The time for which no query is sent after a query without an answer.
 const SILENCE_PAUSE: Duration = Duration::from_secs(10);
-/// The pause before the second attempt. It doubles before each further one.
+/// The pause before the second attempt. The pause doubles before each further attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest `Retry-After` that is waited for.
+/// The longest `Retry-After` time that is respected.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The number of bytes to read for each number in an answer.
+/// The maximum number of bytes that are read for each number in an answer.
 const NUMBER_BYTES_MAX: usize = 32;
-/// Number of bytes to read in addition to the numbers of the vectors.
+/// The maximum number of bytes that are read in addition to the numbers of the vectors.
 const OVERHEAD_BYTES_MAX: usize = 64 << 10;
 /// The longest error message of an endpoint that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 200;
-/// An estimate of the bytes in a token. It is low, so the cost is overestimated rather than
-/// underestimated.
+/// An estimate of the bytes in a token. The estimate is low, so that the cost is overestimated
+/// rather than underestimated.
 const TOKEN_BYTES: u64 = 2;
 
 /// Embedding model at an HTTP endpoint.
@@ -58,15 +58,15 @@ pub(super) struct EmbeddingEndpoint {
     fetch: HttpFetcher,
     price: f64,
     cost_max: Option<DecimalMoneyAmount>,
-    /// The tokens that were paid for, and those reserved for running requests.
+    /// The number of tokens that were paid for, plus those reserved for running requests.
     tokens: Mutex<u64>,
-    /// The reason and time of the last query without an answer.
+    /// The reason and time of the last query that got no answer.
     last_silence: Mutex<Option<(String, Instant)>>,
     pause: Duration,
     silence_pause: Duration,
 }
 
-/// The reason why a batch has no vectors, and whether another attempt may help.
+/// The reason why a batch has no vectors, and whether to try again.
 enum EndpointError {
     /// The endpoint did not answer. The caller decides whether to try again.
     NoAnswer(String),
@@ -128,7 +128,8 @@ impl EmbeddingEndpoint {
         Ok((vectors, usage))
     }
 
-    /// Requests one batch, with retries while another attempt may help.
+    /// Requests the vectors of one batch, and tries again after temporary errors. Returns the
+    /// vectors and the number of tokens used.
     async fn request_batch(
         &self,
         texts: &[String],
@@ -181,7 +182,7 @@ impl EmbeddingEndpoint {
         }
     }
 
-    /// Returns the reason if no query is sent now.
+    /// Returns the reason why no query is sent now. Returns `None` if queries are sent.
     fn silence_reason(&self) -> Option<String> {
         let last_silence = self.lock_silence();
         let (why, since) = last_silence.as_ref()?;
@@ -244,11 +245,10 @@ impl EmbeddingEndpoint {
         Ok((vectors, tokens))
     }
 
-    /// Reserves `tokens` of the cost limit.
+    /// Reserves `tokens` tokens of the cost limit.
     ///
     /// # Errors
-    ///
-    /// Fails if the tokens would exceed the limit.
+    /// Fails if the reserved tokens would exceed the limit.
     fn reserve_tokens(&self, tokens: u64) -> Result<(), EndpointError> {
         let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cost_max) = self.cost_max
@@ -265,7 +265,7 @@ impl EmbeddingEndpoint {
         Ok(())
     }
 
-    /// Replaces the estimate by the actual number of tokens.
+    /// Replaces a reservation of `estimate` tokens by the actual number `tokens`.
     fn settle_tokens(&self, estimate: u64, tokens: u64) {
         let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         *total = total.saturating_sub(estimate).saturating_add(tokens);
@@ -299,7 +299,7 @@ impl EmbeddingEndpoint {
         }
     }
 
-    /// Returns the error message of an endpoint in a form that is safe to show.
+    /// Returns the error message in the endpoint's response `body`, shortened and without secrets.
     fn error_message(&self, body: &[u8]) -> String {
         /// Error response of an embedding endpoint.
         #[derive(Deserialize)]
@@ -363,18 +363,19 @@ struct EmbeddingsResponse {
 /// Vector in the response of an embedding endpoint.
 #[derive(Deserialize)]
 struct EmbeddingResponseVector {
-    /// The index of the text; by default the position in the list.
+    /// The index of the embedded text. Default: the index of this vector in the list.
     index: Option<usize>,
     embedding: Vec<f32>,
 }
 
-/// Number of tokens in the response of an embedding endpoint.
+/// Number of tokens that a request used, in the response of an embedding endpoint.
 #[derive(Deserialize)]
 struct EmbeddingResponseUsage {
     total_tokens: u64,
 }
 
-/// Returns the vectors in `data` in order, scaled to length 1, if they are the requested ones.
+/// Returns the vectors in `data` in the order of the texts, scaled to length 1. Fails unless there
+/// are `count` vectors of `dimensions` numbers.
 fn parse_vectors(
     data: Vec<EmbeddingResponseVector>,
     count: usize,

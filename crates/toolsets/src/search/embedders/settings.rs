@@ -1,4 +1,4 @@
-//! Settings of the model that makes vectors.
+//! Settings of the model that computes vectors.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use toolgate_net::HttpUrl;
 
-/// The largest number of texts in one request to an embedding endpoint. The largest endpoints
+/// The maximum number of texts in one request to an embedding endpoint. The largest known endpoints
 /// accept no more.
 const BATCH_MAX: usize = 2_048;
-/// The largest number of dimensions of a vector from an embedding endpoint.
+/// The maximum number of dimensions of a vector from an embedding endpoint.
 const DIMENSIONS_MAX: usize = 16_384;
 
 /// Embedding model that finds passages by meaning: a model in a folder, or one at an endpoint.
@@ -69,7 +69,8 @@ impl fmt::Display for DecimalMoneyAmount {
     }
 }
 
-/// The API key of an embedding endpoint, if it needs one. `Debug` does not print the key.
+/// The API key of an embedding endpoint. `None` if no key is needed. `Debug` does not print the
+/// key.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EndpointApiKey(Option<String>);
 
@@ -184,13 +185,15 @@ impl EmbedderSettings {
         Ok(())
     }
 
-    /// Reads the API key that these settings name. `variable` looks up an environment variable.
+    /// Reads the API key from the environment variable that these settings name. `variable` looks
+    /// up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let found = self.key_env.as_deref().and_then(variable);
         self.key = found.map(EndpointApiKey::from).unwrap_or_default();
     }
 
-    /// Returns the URL of the endpoint from which vectors are requested.
+    /// Returns the URL of the endpoint from which vectors are requested. Fails if the URL is
+    /// invalid.
     pub(super) fn target(&self) -> Result<HttpUrl, String> {
         let base = self.url.as_deref().unwrap_or_default();
         HttpUrl::parse_below(base, "/embeddings").map_err(|why| why.to_string())

@@ -1,4 +1,4 @@
-//! An engine in this process, with its index in the user's cache folder or in memory.
+//! An engine in this process. The index is in the user's cache folder or in memory.
 
 mod document_store;
 mod writer;
@@ -23,19 +23,19 @@ use super::{
 use document_store::DocumentFileStore;
 use writer::EmbeddedIndexWriter;
 
-/// A search engine in this process. Other processes share it through its folder.
+/// A search engine in this process. Other processes share the index through its folder.
 pub struct EmbeddedSearchEngine {
     /// The folder of the search index; `None` if the index is in memory.
     folder: Option<PathBuf>,
     model: Option<VectorSpace>,
-    /// The documents that callers store, which are in no file of the workspace.
+    /// The documents that callers stored. `None` for a namespace of files.
     document_store: Option<Arc<DocumentFileStore>>,
     opened: Arc<Mutex<Option<SearchIndex>>>,
 }
 
 impl EmbeddedSearchEngine {
-    /// Creates the engine with its index in `folder`, for vectors of the space `model`. A namespace
-    /// of documents keeps them in `documents`. Reads nothing yet.
+    /// Creates the engine with its index in `folder`, for vectors of the space `model`. Documents
+    /// that callers store are kept in the folder `documents`. Reads nothing yet.
     pub fn new(
         folder: Option<PathBuf>,
         model: Option<VectorSpace>,
@@ -80,8 +80,8 @@ impl EmbeddedSearchEngine {
     }
 }
 
-/// Runs `work` on a blocking thread. `work` receives a function that returns false as soon as the
-/// caller is gone.
+/// Runs `work` on a blocking thread. `work` receives a function that returns false once the
+/// caller's future was dropped.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SearchEngineError> + Send + 'static,
 ) -> Result<T, SearchEngineError> {
@@ -233,8 +233,8 @@ impl SearchEngine for EmbeddedSearchEngine {
     }
 }
 
-/// Opens the index in `folder`. If it cannot be written or has another version, opens one in
-/// memory.
+/// Opens the index in `folder`. If that index cannot be written or has another version, opens a new
+/// index in memory.
 fn open(
     folder: Option<&std::path::Path>,
     model: Option<&VectorSpace>,
@@ -249,8 +249,8 @@ fn open(
     }
 }
 
-/// Updates `index` to match the documents in `store`. They differ if an earlier server died after
-/// it wrote one of the two.
+/// Updates `index` to match the documents in `store`. The two differ if an earlier server died
+/// after writing only one of them.
 fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), SearchEngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };

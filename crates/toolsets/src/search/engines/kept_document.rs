@@ -1,4 +1,4 @@
-//! The stored form of a document that is in no file.
+//! The storage format of a document that callers store.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use super::StoredDocument;
 #[derive(Serialize, Deserialize)]
 pub(super) struct PersistedDocument {
     path: String,
-    /// The document's file name as bytes. Its ending selects how the text is cut into chunks.
+    /// A file name as bytes. Its extension selects how the text is cut into chunks.
     stamp: Vec<u8>,
     etag: String,
     commit: Option<String>,
@@ -29,7 +29,7 @@ impl PersistedDocument {
         Self { path, stamp, etag, commit, lang, tags, text, metadata }
     }
 
-    /// Returns the document, with its text cut into chunks again.
+    /// Converts to a [`StoredDocument`], with the text cut into chunks again.
     pub(super) fn into_stored(self) -> StoredDocument {
         let Self { path, stamp, etag, commit, lang, tags, text, metadata } = self;
         let chunks = chunks(&String::from_utf8_lossy(&stamp), &text);

@@ -34,13 +34,13 @@ use tables::NamespaceTables;
 use upkeep::ApproximateVectorIndexBuilder;
 use write::{PostgresIndexWriter, RejectedDocumentPolicy, WRITE_TIMEOUT};
 
-/// The time limit for preparing tables.
+/// The time limit for preparing the database tables.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest wait until the server notices that a writer is gone.
+/// The maximum time to wait until the database server notices that a writer is gone.
 const WRITER_GONE_MAX: Duration = Duration::from_secs(3);
 
-/// A PostgreSQL server that has an engine for each namespace.
+/// A PostgreSQL server that stores the indexes of several namespaces.
 pub struct PostgresSearchServer {
     connections: SharedPostgresPool,
     workspace: Option<String>,
@@ -48,10 +48,9 @@ pub struct PostgresSearchServer {
 }
 
 impl PostgresSearchServer {
-    /// Creates the server that `settings` name. Does not connect yet.
+    /// Creates the client of the server that `settings` name. Does not connect yet.
     ///
     /// # Errors
-    ///
     /// Fails if the settings cannot be used. The message continues a sentence that begins with the
     /// name of the setting.
     pub fn new(settings: &PostgresSearchSettings) -> Result<Self, String> {
@@ -66,7 +65,7 @@ impl PostgresSearchServer {
         })
     }
 
-    /// Returns the search engine of the namespace `identity`. Its vectors belong to the vector
+    /// Returns the search engine of the namespace `identity`, whose vectors belong to the vector
     /// space `model`.
     pub fn engine(
         &self,
@@ -91,7 +90,8 @@ impl PostgresSearchServer {
         }
     }
 
-    /// Returns the namespaces of documents that the workspace `root` has on the server.
+    /// Returns the names of the namespaces of documents that the workspace `root` has on the
+    /// server.
     pub fn document_namespaces<'e>(&'e self, root: &Path) -> SearchEngineFuture<'e, Vec<String>> {
         let workspace = self.workspace(root);
         Box::pin(async move {
@@ -102,7 +102,7 @@ impl PostgresSearchServer {
         })
     }
 
-    /// Returns the name of the workspace `root` on the server.
+    /// Returns the name under which the server stores the workspace `root`.
     fn workspace(&self, root: &Path) -> String {
         let workspace = self.workspace.clone();
         let workspace = workspace.unwrap_or_else(|| root.to_string_lossy().into_owned());
@@ -113,7 +113,7 @@ impl PostgresSearchServer {
 /// Search engine that stores one namespace in PostgreSQL.
 struct PostgresSearchEngine {
     connections: SharedPostgresPool,
-    /// The name of the workspace on the server.
+    /// The name under which the server stores the workspace.
     workspace: String,
     identity: SearchNamespaceIdentity,
     model: Option<VectorSpace>,
@@ -123,7 +123,7 @@ struct PostgresSearchEngine {
 }
 
 impl PostgresSearchEngine {
-    /// Returns the tables, and opens the index on first use.
+    /// Returns the tables of the namespace, and opens the index on first use.
     async fn tables(&self) -> Result<Arc<NamespaceTables>, SearchEngineError> {
         let cached = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match cached {
@@ -154,7 +154,7 @@ impl PostgresSearchEngine {
         Ok((tables, outcome))
     }
 
-    /// Puts the stored documents of callers into the index again.
+    /// Indexes all documents that callers have stored in the namespace again.
     async fn restore_documents(
         &self,
         tables: &Arc<NamespaceTables>,
@@ -178,7 +178,7 @@ impl PostgresSearchEngine {
         Ok(())
     }
 
-    /// Acquires the right to write, unless another process has it.
+    /// Acquires the right to write. Returns `None` if another process holds this right.
     async fn try_lock_writer(
         &self,
         tables: Arc<NamespaceTables>,
@@ -200,7 +200,7 @@ impl PostgresSearchEngine {
     }
 }
 
-/// Runs `$work` on a lent connection, within the time limit of a query.
+/// Runs `$work` on a connection from the pool, within the time limit of a query.
 macro_rules! on_connection {
     ($self:ident, |$client:ident, $tables:ident| $work:expr) => {
         Box::pin(async move {

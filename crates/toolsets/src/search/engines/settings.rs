@@ -1,4 +1,4 @@
-//! Settings of the engine that keeps the search index.
+//! Settings of the engine that stores the search index.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,8 @@ impl SearchEngineSettings {
         }
     }
 
-    /// Reads the secrets that these settings name. `variable` looks up an environment variable.
+    /// Reads the secrets from the environment variables that these settings name. `variable` looks
+    /// up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         if let Self::Postgres(settings) = self {
             let password = variable(&settings.password_env);
@@ -70,11 +71,11 @@ impl SearchEngineSettings {
 }
 
 impl PostgresSearchSettings {
-    /// Returns the address of the server.
+    /// Returns the address of the PostgreSQL server.
     ///
     /// # Errors
-    /// The URL is invalid. The message continues a sentence that begins with the name of the
-    /// setting.
+    /// Fails if the URL is invalid. The message continues a sentence that begins with the name of
+    /// the setting.
     pub(super) fn address(&self) -> Result<PostgresAddress, String> {
         PostgresAddress::parse(&self.url, &self.password_env, &self.password)
     }

@@ -1,4 +1,4 @@
-//! Checks that all engines on database servers have to pass.
+//! Checks that every engine on a database server must pass.
 #![allow(clippy::disallowed_methods, reason = "a test reads its corpus itself")]
 #![allow(clippy::cast_precision_loss, reason = "few chunks")]
 
@@ -13,7 +13,7 @@ use toolgate_search::{DocumentFilter, static_model};
 
 use super::*;
 
-/// Queries about the corpus, and the file that answers each.
+/// Queries about the corpus, each with the file that must be the best match.
 pub(super) const GOLD: [(&str, &str); 12] = [
     ("authentication middleware", "src/http/auth.rs"),
     ("gzip compress responses", "src/http/compress.rs"),
@@ -29,7 +29,7 @@ pub(super) const GOLD: [(&str, &str); 12] = [
     ("how to roll back a release", "docs/deployment.md"),
 ];
 
-/// Returns a document at `path` with `text`.
+/// Returns a document at `path` with `text` and `tags`.
 pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> StoredDocument {
     StoredDocument {
         path: path.to_owned(),
@@ -65,7 +65,7 @@ pub(super) fn corpus() -> Vec<StoredDocument> {
     documents
 }
 
-/// Returns a search for `query`, by words and by the built-in vectors.
+/// Returns an engine query for the words of `query` and its vector from the built-in model.
 pub(super) fn search_for(query: &str) -> SearchEngineQuery {
     SearchEngineQuery {
         query: Some(query.to_owned()),
@@ -75,19 +75,20 @@ pub(super) fn search_for(query: &str) -> SearchEngineQuery {
     }
 }
 
-/// Returns the namespace `name` of files of a workspace.
+/// Returns the identity of the namespace `name` with documents of the origin `source`.
 pub(super) fn identity(name: &str, source: NamespaceDocumentSource) -> SearchNamespaceIdentity {
     SearchNamespaceIdentity { root: "/workspace".into(), namespace: name.to_owned(), source }
 }
 
-/// Puts `documents` into an engine that was opened, and commits.
+/// Puts `documents` into `engine`, which must be open, and commits.
 pub(super) async fn fill(engine: &dyn SearchEngine, documents: Vec<StoredDocument>) {
     let mut writer = next_writer(engine).await;
     writer.put(documents).await.unwrap();
     writer.commit().await.unwrap();
 }
 
-/// Returns the right to write, once the database has noticed that the last writer is gone.
+/// Returns the right to write, after waiting until the database has noticed that the last writer is
+/// gone.
 pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn SearchEngineWriter> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -98,7 +99,7 @@ pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn SearchEngi
     }
 }
 
-/// Returns the matches of `query`, best first: paths and first lines.
+/// Returns the matches of `query`, best first, as paths and first lines.
 pub(super) async fn found(
     engine: &dyn SearchEngine,
     query: SearchEngineQuery,
@@ -110,8 +111,8 @@ pub(super) async fn found(
     ranked.iter().map(|it| (at(it.index).path.clone(), at(it.index).first)).collect()
 }
 
-/// Checks that every query finds in `engine`, which contains the corpus, the same as a ranking of
-/// all chunks, with the same counts, rarities, lengths and similarities.
+/// Checks that the results of every query in `engine` equal a ranking of all chunks, with equal
+/// counts, rarities, lengths and similarities. `engine` must contain the corpus.
 pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
     let corpus = corpus();
     let all: Vec<_> = corpus
@@ -198,7 +199,8 @@ pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
     }
 }
 
-/// Checks that a filter passes all matching documents, even if they are few, and no others.
+/// Checks that a filter accepts all matching documents, even if they are few, and no other
+/// documents.
 pub(super) async fn check_filters(engine: &dyn SearchEngine) {
     for (prefixes, tags) in [
         (vec!["src/http/"], vec![]),
@@ -265,7 +267,7 @@ pub(super) async fn check_commits(engine: &dyn SearchEngine) {
     assert!(found(engine, search_for("strange")).await.is_empty());
 }
 
-/// Checks that the same definitions are found by name as in the embedded index.
+/// Checks that `engine` and the embedded index find equal definitions by name.
 pub(super) async fn check_names(engine: &dyn SearchEngine) {
     let text = |name: &str| format!("/// Some words.\nfn {name}() {{\n    work();\n}}\n");
     let names = ["parse_header", "ParseHeader", "parse_header_line", "render", "header_of_parse"];
@@ -295,7 +297,8 @@ pub(super) async fn check_names(engine: &dyn SearchEngine) {
     );
 }
 
-/// Checks that model vectors are stored by hash, and that chunks are found by them.
+/// Checks that model vectors are stored by the hash of their chunk, and that searches find chunks
+/// by these vectors.
 pub(super) async fn check_model_vectors(engine: &dyn SearchEngine) {
     let documents: Vec<StoredDocument> = ["red", "green", "blue"]
         .iter()
@@ -347,7 +350,7 @@ pub(super) async fn check_model_vectors(engine: &dyn SearchEngine) {
     assert_eq!(engine.status().await.unwrap().with_vectors, 3);
 }
 
-/// Checks that documents without a file are returned as they were put, also after a reset.
+/// Checks that `engine` returns the documents of callers unchanged, also after a reset.
 pub(super) async fn check_kept_documents(engine: &dyn SearchEngine) {
     let mut put = document("note 1", "An okapi is no quagga.\0 Really.", &["zoo"]);
     put.stamp = b"note.md".to_vec();

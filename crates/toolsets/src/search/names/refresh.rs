@@ -11,14 +11,14 @@ use super::FoundDefinition;
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The total size of files that are parsed for one page of definitions, in bytes. In other files,
-/// definitions are guessed line by line.
+/// The maximum total size of files that are parsed for one page of definitions, in bytes. In
+/// further files, definitions are guessed line by line.
 const PARSED_BYTES_MAX: usize = 512 << 10;
 
-/// Returns the definitions of `page` as the files have them now, without those that are gone.
+/// Returns the definitions of `page` as in the current files, without definitions that no longer
+/// exist.
 ///
 /// # Errors
-///
 /// Fails if the call is canceled.
 pub(super) fn refresh_definitions(
     root: &Root,
@@ -47,7 +47,7 @@ pub(super) fn refresh_definitions(
     Ok(definitions)
 }
 
-/// Definitions that a file contains now, after the index was built.
+/// Current definitions in a file, which may differ from the index.
 struct FileDefinitions {
     symbols: Vec<CodeSymbol>,
     etag: String,
@@ -55,6 +55,7 @@ struct FileDefinitions {
 
 impl FileDefinitions {
     /// Reads the definitions in the file at `path`. Returns `None` if the file cannot be read.
+    /// Subtracts the parsed bytes from `left`.
     fn read(
         root: &Root,
         path: &str,
@@ -78,7 +79,8 @@ impl FileDefinitions {
         Ok(Some(Self { symbols: list_symbols(path, &text, precision), etag }))
     }
 
-    /// Returns the current state of the definition `named`, or `None` if it is gone.
+    /// Returns the current state of the definition `named`. Returns `None` if the definition no
+    /// longer exists.
     fn find(&self, named: NamedDefinition) -> Option<FoundDefinition> {
         let is_unchanged = named.summary.etag == self.etag;
         let indexed = FoundDefinition::from_index(named);
@@ -109,7 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a definition from the index, of an earlier version of the file.
+    /// Returns a definition that the index contains from an earlier version of the file. `within`
+    /// is the name of the containing definition.
     fn indexed(name: &str, first: u32, within: &str) -> NamedDefinition {
         let summary = ChunkSummary {
             path: "a.py".into(),

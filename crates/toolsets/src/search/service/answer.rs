@@ -1,5 +1,5 @@
-//! Answers one search: gets candidates from the engine, ranks them, and shows them as the files are
-//! now.
+//! Answers one search: gets candidates from the engine, ranks them, and shows the current text of
+//! the files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -34,27 +34,29 @@ mod query_hints;
 mod quoted_phrases;
 mod title;
 
-/// The maximum number of candidates that the search engine returns for each way of searching.
+/// The maximum number of candidates that the search engine returns for each kind of search.
 const CANDIDATES_MAX: usize = 150;
-/// The time limit for the query's vector. It is also limited to half of the call's remaining time.
+/// The maximum time to wait for the query's vector. A search also waits at most half of the call's
+/// remaining time.
 const VECTOR_WAIT_MAX: Duration = Duration::from_secs(2);
-/// The smallest similarity of a vector from the built-in static model for a match that shares no
-/// word with the query.
+/// The minimum cosine similarity (-1 to 1) of a chunk to the query by the built-in static model, if
+/// they share no word.
 const STATIC_SIMILARITY_MIN: f32 = 0.3;
-/// The smallest similarity of a vector from the configured model for a match that shares no word
-/// with the query.
+/// The minimum cosine similarity (-1 to 1) of a chunk to the query by the configured model, if they
+/// share no word.
 const MODEL_SIMILARITY_MIN: f32 = 0.2;
 
 /// Result of a search by meaning and words.
 pub(crate) struct SearchResult {
     /// Passages that the search found, best first.
     pub(crate) hits: Vec<SearchHit>,
-    /// The number of matches, of which only the best are hits.
+    /// The number of matches. `hits` contains only the best.
     pub(crate) total: u64,
     pub(crate) embedding_model: Option<String>,
     pub(crate) embed_time_ms: Option<u64>,
     pub(crate) rerank_model: Option<&'static str>,
-    /// The reason why the configured model was not used, if there is one.
+    /// The reason why the configured model was not used. `None` if it was used or none is
+    /// configured.
     pub(crate) note: Option<String>,
     /// A correction of the query, or the reason why it found nothing.
     pub(crate) hint: Option<String>,
@@ -72,26 +74,27 @@ pub(crate) struct SearchHit {
     pub(crate) symbol: Option<String>,
     pub(crate) lang: Option<String>,
     pub(crate) etag: String,
-    /// The commit of its file, if the file is unchanged in git.
+    /// The git commit of the passage's file. `None` if the file is not in git, or differs from this
+    /// commit.
     pub(crate) commit: Option<String>,
     pub(crate) tags: Vec<String>,
-    /// The lines of the passage, as the file has them now.
+    /// The current text of the passage in its file.
     pub(crate) snippet: String,
     /// The title of the document, if it has one.
     pub(crate) title: Option<String>,
     /// The metadata of a document.
     pub(crate) metadata: Map<String, Value>,
     pub(crate) vector: Option<Vec<f64>>,
-    /// Further places in the same file, best first, if hits are files.
+    /// Further matching passages in the file, best first. Empty unless hits are files.
     pub(crate) more: Vec<SearchHitLocation>,
 }
 
-/// Further place in the file of a search hit.
+/// A further matching passage in the file of a search hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SearchHitLocation {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// Name of the definition at this location.
+    /// Name of the definition in these lines.
     pub(crate) symbol: Option<String>,
 }
 
@@ -118,15 +121,16 @@ pub(super) struct SearchAnswerInputs<'a> {
     pub(super) collection: &'a SearchableIndex,
     pub(super) embedder: Option<&'a Arc<dyn Embedder>>,
     pub(super) query: &'a SearchQuery,
-    /// The filter on documents, or `None` if nothing can match.
+    /// The filter on documents. `None` if no document can match the search.
     pub(super) filter: Option<DocumentFilter>,
     pub(super) index: IndexStateReport,
-    /// True in the last attempt: changed files are left out. Otherwise a changed file restarts the
-    /// search.
+    /// True in the last attempt, which skips changed files. In earlier attempts, a changed file
+    /// restarts the search.
     pub(super) is_last: bool,
 }
 
-/// The model's vector of a query, if there is one, and how long it took.
+/// The model's vector of a query, the time that the model took in milliseconds, and a note if there
+/// is no vector.
 #[derive(Clone, Default)]
 pub(super) struct QueryVector {
     vector: Option<Vec<f32>>,
@@ -137,7 +141,7 @@ pub(super) struct QueryVector {
 impl SearchAnswerInputs<'_> {
     /// Runs the search once. Returns `None` if a file has changed since it was indexed.
     ///
-    /// `known` keeps the query's vector between attempts, so that the model is called only once.
+    /// `known` stores the query's vector between attempts, so that the model is called only once.
     pub(super) async fn run(
         self,
         ctx: &ToolContext,
@@ -224,8 +228,8 @@ impl SearchAnswerInputs<'_> {
         Ok(Some(found))
     }
 
-    /// Gets the candidates of `query`. If the query spells a name that does not exist, gets those
-    /// of the corrected query, and returns the correction.
+    /// Returns the candidates for `query`. If the query contains a name that does not exist,
+    /// returns the candidates for the corrected query, and a note about the correction.
     async fn find_candidates(
         &self,
         query: SearchEngineQuery,
@@ -253,7 +257,8 @@ impl SearchAnswerInputs<'_> {
         }
     }
 
-    /// Requests the model's vector of the query, if any indexed passage has one to compare it with.
+    /// Requests the model's vector of the query, unless no indexed passage has a vector to compare
+    /// it with.
     async fn embed_query(&self, ctx: &ToolContext) -> QueryVector {
         let (Some(embedder), Some(query)) = (self.embedder, &self.query.query) else {
             return QueryVector::default();
@@ -297,8 +302,8 @@ impl SearchAnswerInputs<'_> {
         }
     }
 
-    /// Reads the best passages, at most `limit` of them. Returns each with the index of its
-    /// candidate, or returns the path of a file that has changed since it was indexed.
+    /// Reads the best passages, at most `limit`. Returns each hit with the index of its candidate.
+    /// Returns an inner error with the path if a file has changed since it was indexed.
     async fn read_hits(
         &self,
         ctx: &ToolContext,
@@ -400,7 +405,7 @@ fn rank_matches(
     ranked
 }
 
-/// Adds two vectors and normalizes the sum. If one vector is missing, returns the other.
+/// Adds two vectors and normalizes the sum. If one vector is missing, returns the other vector.
 fn combine(computed: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
     match (computed, given) {
         (Some(computed), Some(given)) => {
@@ -410,7 +415,8 @@ fn combine(computed: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>
     }
 }
 
-/// Returns true if the candidate shares a word with the query or is similar to it.
+/// Returns true if the candidate shares a word with the query, or if its vector is similar to the
+/// query's.
 fn is_related(candidate: &ChunkCandidate) -> bool {
     candidate.counts.iter().flatten().any(|count| *count > 0)
         || candidate.static_cosine >= STATIC_SIMILARITY_MIN
@@ -433,9 +439,9 @@ fn rank_by_vectors(candidates: &[ChunkCandidate]) -> Vec<RankedCandidate> {
     ranked
 }
 
-/// Passage that a search found, whose text must still be read.
+/// A passage that a search found and whose text is not read yet.
 struct UnreadSearchHit {
-    /// The index of the hit's candidate.
+    /// The index of the hit's candidate in the list of candidates.
     at: usize,
     score: f32,
     summary: ChunkSummary,
@@ -458,7 +464,7 @@ impl UnreadSearchHit {
     }
 }
 
-/// Returns the main name that a passage of code or settings defines.
+/// Returns the name of the main definition in a passage of code or settings.
 fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
     match summary.kind {
         ChunkKind::Function | ChunkKind::Type | ChunkKind::Code | ChunkKind::Key => {
@@ -468,7 +474,7 @@ fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
     }
 }
 
-/// Reads the files of passages again, so that an answer has their current text.
+/// Reads the files of passages again, so that an answer contains their current text.
 struct PassageReader<'r> {
     root: &'r Root,
     watch: &'r DiskWorkMonitor,
@@ -476,16 +482,17 @@ struct PassageReader<'r> {
     files: BTreeMap<String, CurrentFileContent>,
 }
 
-/// A file as it is now, for the text of its passages.
+/// The current content of a file, for the text of its passages.
 struct CurrentFileContent {
     text: String,
-    /// The git commit of the file, if the file is unchanged in git.
+    /// The git commit of the file. `None` if the file is not in git, or differs from this commit.
     commit: Option<String>,
     title: Option<String>,
 }
 
 impl PassageReader<'_> {
-    /// Reads the file of `summary`. Returns `None` if it has changed since it was indexed.
+    /// Reads the file of the passage `summary`. Returns `None` if the file has changed since it was
+    /// indexed.
     fn read(&mut self, summary: &ChunkSummary) -> Result<Option<&CurrentFileContent>, ToolError> {
         let path = &summary.path;
         if !self.files.contains_key(path) {
@@ -545,7 +552,7 @@ fn make_hit(
     }
 }
 
-/// Rounds a hit's score, or an element of a vector, to six decimals.
+/// Rounds a score or an element of a vector to six decimals.
 fn round_score(number: f64) -> f64 {
     (number * 1e6).round() / 1e6
 }

@@ -1,8 +1,9 @@
-//! Finds the commit of a file from git's own files, without running a program or reading an object.
+//! Finds the commit of a file from git's own files, without running a program or reading a git
+//! object.
 //!
-//! Git's index has the modification time, size and hash of each file when it was last added or
-//! checked out. A file that still matches is unchanged in the checked-out commit or staged for the
-//! next one. The two cases are not distinguished.
+//! Git's index contains the modification time, size and hash of each file when it was last added or
+//! checked out. A file that still matches its index entry is unchanged in the checked-out commit,
+//! or staged for the next commit. The two cases are not distinguished.
 
 #[cfg(test)]
 mod tests;
@@ -20,36 +21,36 @@ use sha2::Sha256;
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryFingerprint, EntryMeta, WorkspaceFile};
 
-/// The largest `HEAD` or loose ref that is read, in bytes.
+/// The maximum size of `HEAD` or a loose ref that is read, in bytes.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
-/// The largest list of packed refs that is read, in bytes.
+/// The maximum size of the file `packed-refs` that is read, in bytes.
 const REFS_BYTES_MAX: u64 = 16 << 20;
-/// The largest index of git that is read, in bytes. It fits a million files.
+/// The maximum size of git's index that is read, in bytes. It suffices for a million files.
 const INDEX_BYTES_MAX: u64 = 128 << 20;
 
-/// The longest time between git's update of its index and of `HEAD`. Usually it is half a
+/// The maximum time between git's updates of the index and of `HEAD`. Usually it is half a
 /// millisecond, and a few milliseconds on a busy machine.
 const HEAD_MOVE_MAX: Duration = Duration::from_millis(150);
 /// The pause between two checks of `HEAD`.
 const HEAD_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
-/// The number of bytes that are kept of an object's name.
+/// The number of bytes that are stored of an object id.
 const NAME_BYTES: usize = 8;
 
-/// The checkout of a folder, if the folder is a git repository.
+/// Reader of the git state of a folder, if the folder is the top of a git repository.
 pub(super) struct GitCheckoutReader {
     root: Root,
-    /// The entries of git's index when it had this stamp.
+    /// The entries of git's index when it was last read, with the fingerprint of the index file.
     cached_index: Mutex<Option<(EntryFingerprint, Arc<GitIndex>)>>,
 }
 
-/// State of a git checkout at one moment.
+/// State of a git checkout at one moment: commit and index.
 pub(super) struct GitCheckoutState {
     commit: String,
     index: Arc<GitIndex>,
 }
 
-/// The files in git's index, by the hash of their paths.
+/// The files in git's index, by the hash of each path.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct GitIndex(HashMap<u64, GitIndexEntry>);
 
@@ -57,9 +58,10 @@ struct GitIndex(HashMap<u64, GitIndexEntry>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct GitIndexEntry {
     stat: GitFileStat,
-    /// The first bytes of the object id that git gives the content of the file.
+    /// The first bytes of the git object id of the file's content.
     name: [u8; NAME_BYTES],
-    /// True if the file may have changed without a new modification time ("racy git").
+    /// True if the file may have changed without a new modification time. Git calls such an entry
+    /// "racy".
     is_racy: bool,
 }
 
@@ -71,16 +73,16 @@ struct GitFileStat {
 }
 
 impl GitCheckoutReader {
-    /// Creates the checkout of `root`. Reads nothing yet.
+    /// Creates the reader for the folder `root`. Reads nothing yet.
     pub(super) fn new(root: &Root) -> Self {
         Self { root: root.clone(), cached_index: Mutex::default() }
     }
 
-    /// Returns the current state. Returns `None` if there is no repository that this module can
-    /// read, or while git changes the checkout.
+    /// Returns the current state of the checkout. Returns `None` if there is no repository that
+    /// this module can read, or while git changes the checkout.
     ///
-    /// Git replaces its index first and moves `HEAD` later, without a lock in between. So a new
-    /// index is read again until `HEAD` has had time to move.
+    /// Git replaces its index first and updates `HEAD` later, without a lock in between. So a new
+    /// index is read again until `HEAD` has had time to change.
     pub(super) fn current(&self, watch: &DiskWorkMonitor) -> Option<GitCheckoutState> {
         let start = Instant::now();
         loop {
@@ -103,8 +105,8 @@ impl GitCheckoutReader {
         }
     }
 
-    /// Returns the entries of git's index, and true if it is so new that `HEAD` may not have moved
-    /// yet. Object names have `name_bytes` bytes.
+    /// Returns the entries of git's index, and true if the index is so new that `HEAD` may not be
+    /// updated yet. Object ids have `name_bytes` bytes.
     fn read_index(
         &self,
         name_bytes: usize,
@@ -129,7 +131,7 @@ impl GitCheckoutReader {
         Some((index, is_new))
     }
 
-    /// Returns the name of the commit at `HEAD`.
+    /// Returns the id of the commit at `HEAD`.
     fn head_commit(&self, watch: &DiskWorkMonitor) -> Option<String> {
         let text = |path: &str, bytes_max: u64| {
             let file = self.root.open_file(path).ok()?;
@@ -153,7 +155,8 @@ impl GitCheckoutReader {
 }
 
 impl GitCheckoutState {
-    /// Returns the commit if it has the file at `path`, with this `meta` and `content`, unchanged.
+    /// Returns the id of the checked-out commit if the file at `path`, with the metadata `meta` and
+    /// the content `content`, is unchanged in that commit.
     pub(super) fn commit_of(&self, path: &str, meta: &EntryMeta, content: &[u8]) -> Option<String> {
         let entry = self.index.0.get(&hash_path(path.as_bytes()))?;
         let is_untouched = !entry.is_racy && GitFileStat::from_meta(meta)? == entry.stat;
@@ -163,8 +166,9 @@ impl GitCheckoutState {
 }
 
 impl GitIndex {
-    /// Parses git's index, version 2 to 4 (gitformat-index). `written` is its modification time,
-    /// and object names have `name_bytes` bytes. Returns `None` if it cannot be parsed.
+    /// Parses git's index, version 2 to 4 (gitformat-index). `written` is its modification time in
+    /// seconds and nanoseconds, and object ids have `name_bytes` bytes. Returns `None` if the index
+    /// cannot be parsed.
     fn parse(bytes: &[u8], name_bytes: usize, written: (u32, u32)) -> Option<Self> {
         let (head, mut rest) = bytes.split_at_checked(12)?;
         let version = read_u32(head, 4)?;
@@ -224,8 +228,8 @@ impl GitFileStat {
     }
 }
 
-/// Returns the beginning of git's object name of `content`. Names have 40 (SHA-1) or 64 (SHA-256)
-/// `digits`.
+/// Returns the first bytes of the git object id of `content`. Object ids have 40 (SHA-1) or 64
+/// (SHA-256) `digits`.
 fn object_name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
     let head = format!("blob {}\0", content.len());
     let mut name = [0; NAME_BYTES];
@@ -244,7 +248,7 @@ fn read_file(file: &WorkspaceFile, bytes_max: u64, watch: &DiskWorkMonitor) -> O
     if size > bytes_max { None } else { file.read(0, size, watch).ok() }
 }
 
-/// Returns `text` if it is the name of an object.
+/// Returns `text` if it is a git object id.
 fn parse_object_name(text: &str) -> Option<String> {
     let name = text.trim_end();
     let is_name = matches!(name.len(), 40 | 64) && name.bytes().all(|it| it.is_ascii_hexdigit());
@@ -261,7 +265,7 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Parses a variable-length integer of git's index. Returns it with the rest of `bytes`.
+/// Parses a variable-length integer of git's index. Returns the integer and the rest of `bytes`.
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let mut value = usize::from(first & 0x7f);

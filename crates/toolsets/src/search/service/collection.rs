@@ -1,4 +1,4 @@
-//! An index of files or documents, with the task that keeps it.
+//! A search index of files or documents, with the task that updates it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,8 +25,8 @@ use crate::search::engines::{SearchEngine, SearchEngineError, StoredDocument};
 use toolgate_world::Root;
 use toolgate_world::root::Etag;
 
-/// The capacity of the queue of requests to the task that keeps an index. While the queue is full,
-/// searches do not wait for the task and use the index as it is.
+/// The capacity of the queue of requests to the task that updates an index. While the queue is
+/// full, searches do not wait for the task and use the current index.
 const REQUESTS_MAX: usize = 256;
 
 /// A search index and the task that keeps it up to date.
@@ -39,7 +39,7 @@ pub(super) struct SearchableIndex {
     _keeper: AbortOnDropHandle<()>,
 }
 
-/// Channel to the task that keeps an index of files or of documents.
+/// Channel to the task that updates an index of files or of documents.
 enum IndexUpdaterChannel {
     Files(mpsc::Sender<keeper::IndexUpdaterRequest>),
     Documents(mpsc::Sender<documents::DocumentIndexUpdaterRequest>),
@@ -50,7 +50,7 @@ enum IndexUpdaterChannel {
 pub(crate) struct NewDocument {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// A file name, whose ending selects how the text is cut into chunks.
+    /// A file name whose extension selects how the text is cut into chunks.
     pub(crate) sort: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: Map<String, Value>,
@@ -60,7 +60,8 @@ pub(crate) struct NewDocument {
 pub(crate) type UpsertSummary = DocumentChangeSummary;
 
 impl SearchableIndex {
-    /// Creates the search index of the files of `root`, and starts the task that keeps it.
+    /// Creates the search index of the files of `root`, and starts the task that updates it.
+    /// `kept_in` are folders of indexes, which are not searched.
     pub(super) fn for_files(
         root: Root,
         engine: Arc<dyn SearchEngine>,
@@ -92,7 +93,7 @@ impl SearchableIndex {
         Self { engine, root, checkout, progress, requests, _keeper: keeper }
     }
 
-    /// Creates a search index of documents, and starts the task that keeps it.
+    /// Creates a search index of documents, and starts the task that updates it.
     pub(super) fn for_documents(
         engine: Arc<dyn SearchEngine>,
         embedder: Option<Arc<dyn Embedder>>,
@@ -131,7 +132,8 @@ impl SearchableIndex {
         self.progress.borrow().report()
     }
 
-    /// Returns the reason if writing the index failed.
+    /// Returns the reason why the index cannot be written. Returns `None` if writing has not
+    /// failed.
     pub(super) fn write_error(&self) -> Option<String> {
         let progress = self.progress.borrow();
         progress.note.clone().filter(|_| progress.write_failed)
@@ -142,11 +144,10 @@ impl SearchableIndex {
         self.progress.borrow().state
     }
 
-    /// Waits until the index has all changes up to now, or until the time `until`. Returns the
+    /// Waits until the index contains all changes up to now, or until the time `until`. Returns the
     /// progress of the index.
     ///
     /// # Errors
-    ///
     /// Fails if the index is unavailable or the call is canceled.
     pub(super) async fn catch_up(
         &self,
@@ -216,7 +217,7 @@ impl SearchableIndex {
         }
     }
 
-    /// Asks the task that keeps the index to read the file at `path`, which changed without an
+    /// Asks the task that updates the index to read the file at `path`, whose change caused no
     /// event.
     pub(super) fn report_changed(&self, path: String) {
         if let IndexUpdaterChannel::Files(sender) = &self.requests {
@@ -225,12 +226,10 @@ impl SearchableIndex {
         }
     }
 
-    /// Asks for a rebuild of the index if `err` reports damage, so that another attempt may
-    /// succeed.
+    /// Requests a rebuild of the index if `err` reports damage, so that the caller can try again.
     ///
     /// # Errors
-    ///
-    /// Returns `err` if another attempt would fail, too.
+    /// Returns `err` if another attempt would also fail.
     pub(super) async fn rebuild_if_damaged(
         &self,
         err: SearchEngineError,
@@ -255,11 +254,11 @@ impl SearchableIndex {
         }
     }
 
-    /// Puts documents into the index and removes others.
+    /// Puts the documents `put` into the index, and removes the documents with the paths `remove`.
+    /// The index may then contain at most `documents_max` documents.
     ///
     /// # Errors
-    ///
-    /// Fails if the collection has files, or if the task that keeps the index has ended.
+    /// Fails if this is an index of files, or if the task that updates the index has ended.
     pub(super) async fn change_documents(
         &self,
         put: Vec<NewDocument>,

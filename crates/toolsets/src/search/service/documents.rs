@@ -1,4 +1,4 @@
-//! Keeps the index of the documents that callers store in a namespace.
+//! Keeps the index of the documents that callers store in a namespace up to date.
 
 use std::convert::Infallible;
 use std::mem::take;
@@ -17,33 +17,34 @@ use crate::search::engines::{
     StoredDocument,
 };
 
-/// The longest wait for another process that writes the same documents.
+/// The maximum time to wait for another process that writes to the namespace.
 const WRITER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The pause between two attempts to get the right to write the documents.
+/// The pause between two attempts to acquire the right to write the documents.
 const WRITER_RETRY_EVERY: Duration = Duration::from_millis(25);
-/// The shortest pause after a failure, before the next attempt to keep the index.
+/// The minimum pause between a failure to update the index and the next attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A message to the task that keeps an index of documents.
+/// A message to the task that updates an index of documents.
 pub(super) enum DocumentIndexUpdaterRequest {
-    /// Request to answer when the index is up to date, or when it cannot be brought up to date.
+    /// Request for an answer once the index is up to date, or once it is clear that it cannot be
+    /// updated.
     CatchUp(oneshot::Sender<()>),
-    /// Request to check the index, which seems damaged for this reason.
+    /// Request to check the index, which seems damaged. The text is the reason.
     Damaged(String),
     /// Request to put documents into the index and to remove others.
     Change(DocumentChange),
 }
 
-/// A change of a namespace's documents, done completely or not at all.
+/// A change of a namespace's documents, made completely or not at all.
 pub(super) struct DocumentChange {
     pub(super) put: Vec<StoredDocument>,
     pub(super) remove: Vec<String>,
-    /// The largest number of documents that the namespace may have after the change.
+    /// The maximum number of documents that the namespace may have after the change.
     pub(super) documents_max: u64,
     pub(super) done: oneshot::Sender<Result<DocumentChangeSummary, SearchEngineError>>,
 }
 
-/// The number of documents that a change of a namespace affected.
+/// The numbers of documents that a change of a namespace affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DocumentChangeSummary {
     pub(crate) added: u64,
@@ -59,16 +60,16 @@ pub(super) struct DocumentIndexUpdater {
     pub(super) progress: watch::Sender<IndexProgress>,
     pub(super) requests: mpsc::Receiver<DocumentIndexUpdaterRequest>,
     pub(super) cancel: CancellationToken,
-    /// Searches that wait for the index to be up to date.
+    /// Channels to the searches that wait until the index is up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// The change of documents during which the index turned out to be damaged.
+    /// The change of documents that was interrupted because the index turned out to be damaged.
     pub(super) interrupted: Option<DocumentChange>,
     /// The time at which the index was last rebuilt.
     pub(super) rebuilt: Option<Instant>,
 }
 
 impl DocumentIndexUpdater {
-    /// Maintains the index of documents until no more requests can arrive.
+    /// Maintains the index of documents until the channel for requests is closed.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         loop {
@@ -121,8 +122,8 @@ impl DocumentIndexUpdater {
         }
     }
 
-    /// Returns true if the index was rebuilt just now: a report of damage then refers to the index
-    /// before that.
+    /// Returns true if the index was rebuilt a moment ago. A report of damage then refers to the
+    /// index before the rebuild.
     fn is_just_rebuilt(&self) -> bool {
         self.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE)
     }
@@ -137,7 +138,7 @@ impl DocumentIndexUpdater {
             self.apply_and_answer(change).await?;
         }
         loop {
-            /// Event for which the task that keeps an index of documents waits.
+            /// Event for which the task that updates an index of documents is waiting.
             enum DocumentIndexUpdaterEvent {
                 Request(Option<DocumentIndexUpdaterRequest>),
                 Embedded(EmbeddedBatchResult),
@@ -237,7 +238,7 @@ impl DocumentIndexUpdater {
         Ok(DocumentChangeSummary { added, replaced, removed, documents })
     }
 
-    /// Waits for the right to write the documents. Other processes hold it only briefly.
+    /// Waits for the right to write the documents, which other processes hold only briefly.
     async fn wait_for_writer(&mut self) -> Result<Box<dyn SearchEngineWriter>, SearchEngineError> {
         let until = Instant::now() + WRITER_WAIT_MAX;
         loop {

@@ -1,5 +1,5 @@
-//! Turns texts into vectors with the configured model in the background, so that searches do not
-//! wait for them.
+//! Converts texts to vectors with the configured model in the background, so that searches do not
+//! wait for vectors.
 
 use std::collections::{BTreeSet, HashSet};
 use std::future::pending;
@@ -22,28 +22,28 @@ use toolgate_net::RetryBackoff;
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The first pause after the embedding model failed. It doubles after each further failure.
+/// The first pause after the embedding model failed. The pause doubles after each further failure.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// The longest pause after the embedding model failed.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// The prefix of a note that the embedding model gives no vectors.
+/// The start of a note that the embedding model currently returns no vectors. The reason follows.
 pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now: ";
 
-/// Vectors, each with the hash of the chunk that it belongs to.
+/// Vectors, each with the hash of its chunk.
 type VectorsByChunkHash = Vec<(ChunkHash, Vec<f32>)>;
 
-/// A batch of texts that is being embedded; `None` if there was nothing to do.
+/// The task that embeds a batch of texts. The result is `None` if there was nothing to embed.
 type EmbeddingBatchTask =
     Pin<Box<dyn Future<Output = Result<Option<VectorsByChunkHash>, String>> + Send>>;
 
-/// The part of an index's task that creates vectors for the chunks that have none.
+/// Creator of vectors for the chunks that have none, used by the task that updates an index.
 pub(super) struct ChunkVectorBuilder {
     embedder: Option<Arc<dyn Embedder>>,
-    /// The folder with the files of the chunks; `None` if the engine keeps their texts.
+    /// The root of the files of the chunks; `None` if the engine stores their texts.
     root: Option<Root>,
     task: Option<EmbeddingBatchTask>,
-    /// True if no more vectors can be created until further documents are stored.
+    /// True if no more vectors can be created until more documents are stored.
     is_done: bool,
     backoff: RetryBackoff,
     not_before: Option<Instant>,
@@ -80,17 +80,18 @@ impl ChunkVectorBuilder {
         self.embedder.is_some()
     }
 
-    /// Returns why there are no vectors now, if the embedding model failed.
+    /// Returns the reason why there are currently no vectors, if the embedding model failed.
     pub(super) fn failure_note(&self) -> Option<String> {
         self.failure.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
     }
 
-    /// Resumes the search for chunks without a vector, because there may be new ones.
+    /// Continues to look for chunks without a vector, because there may be new ones.
     pub(super) fn resume(&mut self) {
         self.is_done = false;
     }
 
-    /// Waits for the next batch of vectors. Cancel safe: the next call continues the batch.
+    /// Waits for the next batch of vectors. This function is cancel safe: the next call continues
+    /// the batch.
     pub(super) async fn next_batch(
         &mut self,
         engine: &Arc<dyn SearchEngine>,
@@ -135,7 +136,8 @@ impl ChunkVectorBuilder {
     }
 }
 
-/// Makes vectors for some chunks without one. Returns `None` if no such chunk can be read.
+/// Creates vectors for some chunks without a vector. Returns `None` if there is no such chunk whose
+/// text can be read.
 async fn embed_batch(
     engine: Arc<dyn SearchEngine>,
     embedder: Arc<dyn Embedder>,
@@ -183,7 +185,8 @@ fn check_vector(vector: &[f32], dimensions: usize) -> Result<(), String> {
     }
 }
 
-/// Collects the texts of the `waiting` chunks that their files still contain.
+/// Returns the hashes and texts of those `waiting` chunks that their files still contain, at most
+/// `batch_max`.
 fn read_texts(
     root: &Root,
     waiting: &[UnembeddedEngineChunk],

@@ -1,4 +1,4 @@
-//! Tracks the files of a folder and decides which to read again.
+//! Tracks the files of a folder, and decides which files to read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,7 +17,7 @@ const BATCH_FILES: usize = 256;
 /// The maximum size of the files that are indexed in one batch, in bytes.
 const BATCH_BYTES: u64 = 2 << 20;
 
-/// The files of a folder that a search index tracks, indexed or not.
+/// The files of a folder that a search index tracks. Some of them may not be indexed.
 pub(super) struct TrackedFiles {
     root: Root,
     pub(super) tracker: FileTracker,
@@ -25,7 +25,7 @@ pub(super) struct TrackedFiles {
     limits: IndexLimits,
     text_count: usize,
     bytes: u64,
-    /// Files that are left out because of a limit, with their sizes in bytes.
+    /// Files that are not indexed because of a limit, with their sizes in bytes.
     left_out: BTreeMap<String, u64>,
 }
 
@@ -37,14 +37,14 @@ struct TrackedFile {
     bytes: u64,
 }
 
-/// The work that brings an index of files up to date.
+/// The files to read and to remove to bring an index up to date.
 #[derive(Debug, Default)]
 pub(super) struct PendingIndexWork {
     pub(super) read: Vec<StaleIndexedFile>,
     pub(super) gone: Vec<String>,
 }
 
-/// The changes of the index from one batch of files.
+/// The changes of the index for one batch of files.
 #[derive(Debug, Default)]
 pub(super) struct IndexBatchChanges {
     pub(super) put: Vec<engines::StoredDocument>,
@@ -52,12 +52,12 @@ pub(super) struct IndexBatchChanges {
 }
 
 impl TrackedFiles {
-    /// Compares the `documents` in the index with the files of `root`, and returns the work to do.
+    /// Compares the `documents` in the index with the files of `root`, and returns the differences
+    /// to process.
     ///
-    /// `first` is the initial scan that `tracker` made.
+    /// `first` is the initial scan of the folder by `tracker`.
     ///
     /// # Errors
-    ///
     /// Fails if the work is canceled.
     pub(super) fn new(
         root: &Root,
@@ -87,7 +87,7 @@ impl TrackedFiles {
         Ok((files, work))
     }
 
-    /// Returns the number of tracked files with text.
+    /// Returns the number of tracked text files.
     pub(super) fn text_count(&self) -> usize {
         self.text_count
     }
@@ -97,10 +97,10 @@ impl TrackedFiles {
         self.left_out.is_empty() && self.tracker.unread() == 0
     }
 
-    /// Returns the work to do for all changes since the last call, and for the files `changed`.
+    /// Returns the files to process because of all changes since the last call, and because of the
+    /// reported paths `changed`.
     ///
     /// # Errors
-    ///
     /// Fails if the folder cannot be read or the work is canceled.
     pub(super) fn find_changes(
         &mut self,
@@ -136,12 +136,12 @@ impl TrackedFiles {
         Ok(work)
     }
 
-    /// Returns true if another text file of `bytes` fits the limits of the index.
+    /// Returns true if another text file of `bytes` bytes fits into the limits of the index.
     fn has_room(&self, bytes: u64) -> bool {
         self.text_count < self.limits.files_max && self.bytes + bytes <= self.limits.text_bytes_max
     }
 
-    /// Adds files to `work` that were left out because of a limit and fit now.
+    /// Adds files to `work` that were not indexed because of a limit, but fit now.
     fn restore_left_out(&mut self, work: &mut PendingIndexWork) {
         if self.left_out.is_empty() {
             return;
@@ -169,7 +169,8 @@ impl TrackedFiles {
         work.read.extend(restored);
     }
 
-    /// Removes files from the index that exceed the limits, which may be lower than before.
+    /// Removes files from the index that exceed the limits, which may have been higher before. Adds
+    /// the removals to `work`.
     fn drop_excess(&mut self, work: &mut PendingIndexWork) {
         let mut texts = self.text_count;
         let mut bytes = self.bytes;
@@ -243,7 +244,7 @@ impl TrackedFiles {
         Ok(())
     }
 
-    /// Returns the paths of tracked files at `path` and beneath.
+    /// Returns the paths of tracked files at `path` and below it.
     fn paths_beneath(&self, path: &Path) -> impl Iterator<Item = &String> {
         let at = path.to_str().unwrap_or("\0").to_owned();
         let folder = if at.is_empty() { String::new() } else { format!("{at}/") };
@@ -254,7 +255,7 @@ impl TrackedFiles {
         itself.into_iter().chain(beneath.collect::<Vec<_>>())
     }
 
-    /// Records the files that were read, and returns the changes for the index.
+    /// Records the results of reading files, and returns the changes for the index.
     pub(super) fn record_read(&mut self, readings: Vec<IndexFileReadOutcome>) -> IndexBatchChanges {
         let mut batch = IndexBatchChanges::default();
         for IndexFileReadOutcome { path, stamp, content } in readings {
@@ -293,7 +294,7 @@ impl TrackedFiles {
         batch
     }
 
-    /// Removes the files `paths` and returns the changes for the index.
+    /// Stops tracking the files `paths`, and returns the changes for the index.
     pub(super) fn remove_paths(&mut self, paths: Vec<String>) -> IndexBatchChanges {
         let mut batch = IndexBatchChanges::default();
         for path in paths {
@@ -307,7 +308,8 @@ impl TrackedFiles {
         batch
     }
 
-    /// Marks the file at `path` as left out. It is not read until it fits the limits.
+    /// Records that the file at `path` is not indexed because of a limit. It is not read until it
+    /// fits into the limits.
     fn mark_left_out(&mut self, path: String, stamp: Box<[u8]>, bytes: u64) {
         self.left_out.insert(path.clone(), bytes);
         self.tracked.insert(path, TrackedFile { stamp, etag: None, bytes: 0 });
@@ -322,7 +324,7 @@ impl TrackedFiles {
     }
 }
 
-/// Splits `files` into batches. The first ones are small, so that searches soon find something.
+/// Splits `files` into batches. The first batches are small, so that searches soon have results.
 pub(super) fn split_batches(files: Vec<StaleIndexedFile>) -> Vec<Vec<StaleIndexedFile>> {
     let mut batches: Vec<Vec<StaleIndexedFile>> = Vec::new();
     let mut bytes = u64::MAX;
@@ -343,7 +345,8 @@ pub(super) fn split_batches(files: Vec<StaleIndexedFile>) -> Vec<Vec<StaleIndexe
     batches
 }
 
-/// Returns the folders of the index that lie in `root`, relative to it. They are not searched.
+/// Returns the paths, relative to `root`, of those index folders in `folders` that are inside
+/// `root`. Searches exclude these folders.
 pub(super) fn excluded_folders(root: &Root, folders: &[&Path]) -> Vec<PathBuf> {
     let inside = |folder: &&Path| Some(folder.strip_prefix(root.path()).ok()?.to_owned());
     folders.iter().filter_map(inside).filter(|path| !path.as_os_str().is_empty()).collect()

@@ -1,7 +1,7 @@
-//! Keeps the index of a folder up to date: scans it once, then follows changes.
+//! Keeps the index of a folder up to date: scans the folder once, then follows changes.
 //!
 //! One task serves all searches. If another process already maintains the index, this process waits
-//! for its turn. Meanwhile its searches read the other process's index.
+//! until it can take over. Meanwhile its searches read the index of the other process.
 
 mod scan;
 mod turn;
@@ -34,35 +34,35 @@ use crate::search::engines::{
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The time to gather changes of files before the files are read, if no search waits.
+/// The time to collect changes of files before the files are read, if no search waits.
 const GATHER_TIME: Duration = Duration::from_millis(50);
-/// The pause after reading changed files, as a multiple of the time that it took. It bounds the
-/// cost of a file that is written continuously.
+/// The pause after reading changed files, as a multiple of the time for reading. The pause limits
+/// the load by a file that is written continuously.
 const PAUSE_FACTOR: u32 = 3;
 /// The longest pause after reading changed files.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The idle time before the writer of an index releases resources that only make writing quick.
+/// The idle time after which the writer of an index releases resources that only speed up writes.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
-/// The pause after a failed attempt to maintain the index, if no search needs the index meanwhile.
+/// The pause after a failed attempt to maintain the index, if no search uses the index meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
-/// The shortest pause after a failed attempt to maintain the index, if a search needs the index.
+/// The minimum pause after a failed attempt to maintain the index, if a search waits for the index.
 const RETRY_PAUSE_ASKED: Duration = Duration::from_secs(1);
-/// The number of immediate retries after failed writes to the index.
+/// The maximum number of immediate retries after failed writes to the index.
 const RETRIES_MAX: u32 = 5;
-/// The time without failures after which the retries are counted from zero again.
+/// The time without failures after which the number of retries is reset to zero.
 const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 
-/// The largest number of changed files that are remembered after searches have found them. Later
+/// The maximum number of changed files that are stored after searches have reported them. Later
 /// searches report further files again.
 const CHANGED_MAX: usize = 1024;
 
-/// A message to the task that keeps an index of files.
+/// A message to the task that updates an index of files.
 pub(super) enum IndexUpdaterRequest {
-    /// Request to index everything that has changed up to now, and then to answer.
+    /// Request to index all changes up to now, and to answer afterwards.
     CatchUp(oneshot::Sender<()>),
-    /// Request to read the file at this path, which differs from the index.
+    /// Request to read the file at this path, whose content differs from the index.
     Changed(String),
-    /// Request to check the index, which seems damaged for this reason.
+    /// Request to check the index, which seems damaged. The text is the reason.
     Damaged(String),
 }
 
@@ -75,25 +75,26 @@ pub(super) struct IndexUpdater {
     pub(super) embedding: ChunkVectorBuilder,
     pub(super) progress: watch::Sender<IndexProgress>,
     pub(super) requests: mpsc::Receiver<IndexUpdaterRequest>,
-    /// Searches that wait until the index is up to date.
+    /// Channels to the searches that wait until the index is up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
-    /// Files that changed without an event, as searches reported.
+    /// Files that changed without an event, as reported by searches.
     pub(super) reported: BTreeSet<PathBuf>,
-    /// The number of commits to the index so far.
+    /// The number of commits that this task has made to the index.
     pub(super) commits: u64,
     pub(super) cancel: CancellationToken,
-    /// State that is kept between attempts to maintain the index.
+    /// State that persists between attempts to maintain the index.
     pub(super) memory: IndexUpdaterState,
 }
 
-/// State of the task that keeps an index, which outlives a failed attempt.
+/// State of the task that updates an index, which persists after a failed attempt.
 #[derive(Debug, Default)]
 pub(super) struct IndexUpdaterState {
     /// The time of the last rebuild of the index after damage.
     rebuilt: Option<Instant>,
-    /// Files that the search engine did not accept.
+    /// Files that the search engine rejected.
     rejected: BTreeSet<String>,
-    /// The completeness of the index that was last published to other servers.
+    /// The completeness of the index as last published to other servers. `None` before the first
+    /// publication.
     published: Option<bool>,
 }
 
@@ -103,7 +104,7 @@ enum IndexUpdaterStopReason {
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
     Root(ToolError),
-    /// Stop because no more requests to the task can arrive.
+    /// No more requests can arrive, because the channel is closed.
     Closed,
 }
 
@@ -120,7 +121,7 @@ impl From<ToolError> for IndexUpdaterStopReason {
 }
 
 impl IndexUpdater {
-    /// Maintains the index of files until no more requests can arrive.
+    /// Maintains the index of files until the channel for requests is closed.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
         let mut failures = 0;
@@ -182,14 +183,14 @@ impl IndexUpdater {
         });
     }
 
-    /// Returns true if the index was rebuilt just now: a report of damage then refers to the index
-    /// before that.
+    /// Returns true if the index was rebuilt a moment ago. A report of damage then refers to the
+    /// index before the rebuild.
     fn is_just_rebuilt(&self) -> bool {
         self.memory.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE_ASKED)
     }
 
     /// Pauses after a failed attempt to maintain the index, which began at `start`. Returns `None`
-    /// if no requests can arrive any more.
+    /// if the channel for requests is closed.
     async fn pause(&mut self, start: Instant) -> Option<()> {
         let retry_if_asked = start + RETRY_PAUSE_ASKED;
         let retry_at = Instant::now() + RETRY_PAUSE;
@@ -207,12 +208,13 @@ impl IndexUpdater {
         }
     }
 
-    /// Releases all searches that wait for the index.
+    /// Notifies all searches that wait for the index.
     fn release_waiting(&mut self) {
         release(take(&mut self.waiting));
     }
 
-    /// Records `request`, a message to this task. Returns the reason if the index must be rebuilt.
+    /// Processes `request`, a message to this task. Returns the reason if the index must be
+    /// rebuilt.
     fn accept(&mut self, request: IndexUpdaterRequest) -> Option<String> {
         match request {
             IndexUpdaterRequest::CatchUp(one) => {
@@ -270,7 +272,7 @@ impl IndexUpdater {
         let mut due: Option<Instant> = None;
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
         loop {
-            /// Event for which the task that keeps an index of files waits.
+            /// Event for which the task that updates an index of files is waiting.
             enum IndexUpdaterEvent {
                 Request(Option<IndexUpdaterRequest>),
                 ReadDue,
@@ -388,8 +390,8 @@ fn flatten_join<T>(
     Ok(done.map_err(broken)??)
 }
 
-/// Converts the error of a write to the index. After [`SearchEngineError::Failed`], the index can
-/// still be read.
+/// Converts the error of a write to the index to a reason to stop. After
+/// [`SearchEngineError::Failed`], searches can still read the index.
 fn map_write_error<T>(done: Result<T, SearchEngineError>) -> Result<T, IndexUpdaterStopReason> {
     done.map_err(|err| match err {
         SearchEngineError::Failed(why) => IndexUpdaterStopReason::WriteFailed(why),
@@ -406,7 +408,7 @@ async fn wait_until(moment: Option<Instant>) {
     }
 }
 
-/// Waits until the kernel reports a change of a watched file.
+/// Waits until the kernel reports a change of a watched file. Waits forever if `queue` is `None`.
 async fn wait_for_event(queue: Option<&AsyncFd<Arc<OwnedFd>>>) {
     let Some(queue) = queue else { return pending().await };
     match queue.readable().await {

@@ -18,21 +18,22 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SearchableIndexKey {
     Workspace,
-    /// The index of a folder outside the workspace that the settings name.
+    /// The index of a folder outside the workspace, by the name of the folder in the settings.
     Root(String),
-    /// The index of a namespace of documents that callers store.
+    /// The index of a namespace of documents that callers store, by the name of the namespace.
     Documents(String),
 }
 
-/// The location of a search namespace: an index, and a folder in it.
+/// The location of a search namespace: an index, and a folder in this index.
 pub(super) struct NamespaceLocation {
     pub(super) key: SearchableIndexKey,
-    /// The folder of the namespace relative to the root of its index, empty for all of it.
+    /// The folder of the namespace relative to the root of the index. Empty for the complete index.
     pub(super) folder: String,
 }
 
 impl NamespaceLocation {
-    /// Restricts `filter` to the folder of this namespace. Returns `None` if they do not overlap.
+    /// Restricts `filter` to the folder of this namespace. Returns `None` if `filter` accepts no
+    /// path in this folder.
     pub(super) fn restrict(&self, filter: DocumentFilter) -> Option<DocumentFilter> {
         if self.folder.is_empty() {
             return Some(filter);
@@ -100,7 +101,7 @@ impl SearchService {
         Err(self.unknown_namespace(name).await)
     }
 
-    /// Returns the error for an unknown namespace, which lists the known ones.
+    /// Returns the error for the unknown namespace `name`, which lists the existing namespaces.
     pub(crate) async fn unknown_namespace(&self, name: &str) -> ToolError {
         let names = self.namespace_names().await.join(", ");
         ToolError::invalid(
@@ -138,7 +139,7 @@ impl SearchService {
         names
     }
 
-    /// Checks that `name` is valid for a namespace of documents.
+    /// Checks that `name` is a valid name for a namespace of documents.
     pub(super) fn check_name(&self, name: &str) -> Result<(), ToolError> {
         let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
         if name == WORKSPACE || self.settings.namespaces.contains_key(name) {
@@ -153,7 +154,8 @@ impl SearchService {
     }
 }
 
-/// Resolves the folder at `path` below `root` to the path with which its files begin in the index.
+/// Resolves symlinks in the folder `path` below `root`. Returns the path with which the paths of
+/// its files begin in the index.
 fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     match root.walk_start(path)? {
         WalkStartPoint::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),
@@ -163,7 +165,8 @@ fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     }
 }
 
-/// Returns the names of the subfolders of `folder`, one for each namespace of documents.
+/// Returns the names of the subfolders of `folder`. Each subfolder belongs to a namespace of
+/// documents.
 #[allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
 fn folder_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

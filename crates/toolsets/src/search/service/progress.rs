@@ -1,4 +1,4 @@
-//! The progress of an index, as callers see it.
+//! The progress of a search index, as shown to callers.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub enum IndexState {
     Away,
 }
 
-/// The progress of a search index, as the task that keeps it records it.
+/// The progress of a search index, as recorded by the task that updates the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndexProgress {
     pub(super) state: IndexState,
@@ -54,7 +54,8 @@ pub(super) struct IndexProgress {
     pub(super) vectors: Option<u64>,
     pub(super) complete: bool,
     pub(super) note: Option<String>,
-    /// True if writing the index failed; the note has the reason. Searches use the earlier content.
+    /// True if writing the index failed; the note contains the reason. Searches use the earlier
+    /// content of the index.
     pub(super) write_failed: bool,
 }
 
@@ -74,12 +75,12 @@ impl Default for IndexProgress {
 }
 
 impl IndexProgress {
-    /// Returns true if the index was rebuilt after damage and the note reports it.
+    /// Returns true if the index was rebuilt after damage and the note says so.
     pub(super) fn is_rebuilt(&self) -> bool {
         self.note.as_ref().is_some_and(|note| note.starts_with("rebuilt: "))
     }
 
-    /// Returns the progress of the index in the form for callers.
+    /// Returns the progress of the index, as shown to callers.
     pub(super) fn report(&self) -> IndexStateReport {
         let Self { state, files, total, chunks, vectors, complete, note, write_failed: _ } =
             self.clone();
@@ -88,7 +89,8 @@ impl IndexProgress {
 }
 
 impl IndexState {
-    /// Returns true if the index is being built, so that waiting a moment helps.
+    /// Returns true if the index is not built yet, or is being rebuilt, so that a search should
+    /// wait for it.
     pub(super) fn is_building(self) -> bool {
         match self {
             Self::Absent | Self::Building | Self::Rebuilding => true,

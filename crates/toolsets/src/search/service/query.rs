@@ -12,28 +12,28 @@ use toolgate_world::Root;
 
 /// Longest search query, in bytes.
 const QUERY_BYTES_MAX: usize = 4 << 10;
-/// The largest number of tags in a search, which is more than any file has.
+/// The maximum number of tags in a search, which is more than any file has.
 const TAGS_MAX: usize = 32;
 
 /// The input of a search by meaning and words.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SearchRequest {
-    /// The query as text.
+    /// The text of the query.
     pub(crate) query: Option<String>,
-    /// A vector to find similar passages. A query and a vector have equal weight.
+    /// A vector of similar passages to find. A query and a vector have equal weight.
     pub(crate) embedding: Option<Vec<f64>>,
-    /// The largest number of hits.
+    /// The maximum number of hits.
     pub(crate) top_k: usize,
-    /// True if a hit is a file, with its best passage and the places of others. Otherwise, each
-    /// passage is a hit.
+    /// True if each hit is a file, with its best passage and the locations of further passages.
+    /// False if each passage is a hit.
     pub(crate) by_file: bool,
-    /// The namespace to search; `None` for the whole workspace.
+    /// The namespace to search; `None` for the complete workspace.
     pub(crate) namespace: Option<String>,
-    /// Restricts the search to files whose path begins with this.
+    /// Start of the paths of the files to search; `None` for all files.
     pub(crate) path_prefix: Option<String>,
-    /// Restricts the search to files with all of these tags.
+    /// Tags that the files to search must all have.
     pub(crate) tags: Vec<String>,
-    /// True to rerank the matches by names and paths.
+    /// True to rank the matches again by names and paths.
     pub(crate) rerank: bool,
     /// True to return the vectors of the passages.
     pub(crate) with_vectors: bool,
@@ -42,9 +42,9 @@ pub(crate) struct SearchRequest {
 /// A validated search request.
 pub(super) struct SearchQuery {
     pub(super) request: SearchRequest,
-    /// Words of the query, if it contains any.
+    /// Text of the query, if it contains any words.
     pub(super) query: Option<String>,
-    /// The caller's vector, scaled to length 1, and the model that it belongs to.
+    /// The caller's vector, scaled to length 1, and the model that computed it.
     pub(super) vector: Option<(VectorOrigin, Vec<f32>)>,
 }
 
@@ -72,8 +72,7 @@ impl SearchQuery {
     }
 }
 
-/// Normalizes the caller's vector and finds the model whose vectors have the same number of
-/// dimensions.
+/// Normalizes the caller's vector, and determines its model by the number of dimensions.
 fn parse_vector(
     numbers: &[f64],
     model: Option<&VectorSpace>,
@@ -116,7 +115,8 @@ pub(super) fn normalize(mut vector: Vec<f32>) -> Vec<f32> {
     vector
 }
 
-/// Returns the tags that a caller passed at `pointer` without repetitions, which ignore case.
+/// Returns the tags `given` without duplicates, ignoring case. Fails if more than 32 tags remain.
+/// `pointer` is the location of the tags in the input.
 pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<String>, ToolError> {
     let mut seen = HashSet::new();
     let mut tags = Vec::new();
@@ -133,11 +133,11 @@ pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<Str
     Ok(tags)
 }
 
-/// Returns the canonical name of the language `given`. If `or_tag` is set, accepts other tags too.
+/// Returns the canonical name of the language `given`. If `or_tag` is true, other tags are also
+/// accepted. `pointer` is the location of the language in the input.
 ///
 /// # Errors
-///
-/// Fails if no file can have this language or tag, so that nothing would ever match.
+/// Fails if no file can have this language or tag, so that no file would ever match.
 pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<String, ToolError> {
     let lower = given.to_lowercase();
     let tag = TAGS.into_iter().find(|tag| or_tag && (*tag == lower || format!("{tag}s") == lower));
@@ -155,8 +155,8 @@ pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<St
     })
 }
 
-/// Explains why a search in `root` found nothing, if no file can have one of `tags`, or if the
-/// folder or file `prefix` does not exist.
+/// Explains that a search in `root` found nothing because no file can have one of `tags`, or
+/// because the path `prefix` does not exist. Returns `None` if there is a different reason.
 pub(crate) async fn explain_narrowing(
     ctx: &ToolContext,
     root: &Root,
@@ -172,10 +172,10 @@ pub(crate) async fn explain_narrowing(
     Some(err.message)
 }
 
-/// Converts `prefix` to the path of a folder or file relative to `root`, empty for all of them.
+/// Converts `prefix` to the path of a folder or file relative to `root`. Returns an empty path for
+/// all files.
 ///
 /// # Errors
-///
 /// Fails if the prefix leads out of `root`.
 pub(crate) fn resolve_prefix(root: &Root, prefix: &str) -> Result<String, ToolError> {
     let outside = || {

@@ -16,20 +16,20 @@ use crate::search::engines::StoredDocument;
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, Etag, FileTime, WorkspaceFile};
 
-/// The largest file that is indexed, in bytes. Larger files are data.
+/// The maximum size of a file to index, in bytes. Larger files usually contain data.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The longest line of a file that is indexed, in bytes.
+/// The maximum length of a line in a file to index, in bytes.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// The size of the beginning of a file that is checked for binary data, in bytes.
+/// The number of bytes at the start of a file that are checked for binary data.
 const HEAD_BYTES: u64 = 8 << 10;
-/// The number of attempts to read a file that changes meanwhile.
+/// The maximum number of attempts to read a file that changes while it is read.
 const ATTEMPTS_MAX: usize = 3;
 
-/// File that must be read again for the index.
+/// A version of a file that must be read for the index.
 #[derive(Debug, Clone)]
 pub(super) struct StaleIndexedFile {
     pub(super) path: String,
-    /// The etag of the version of the file that is in the index.
+    /// The etag of the indexed version of the file. `None` if the file is not indexed.
     pub(super) etag: Option<String>,
     pub(super) size: u64,
 }
@@ -38,22 +38,22 @@ pub(super) struct StaleIndexedFile {
 #[derive(Debug)]
 pub(super) struct IndexFileReadOutcome {
     pub(super) path: String,
-    /// The file's stamp, which identifies this version. Empty if it would not reveal every later
-    /// change.
+    /// Fingerprint of this version of the file. Empty if an equal fingerprint would not prove that
+    /// the file is unchanged.
     pub(super) stamp: Vec<u8>,
     pub(super) content: IndexableContent,
 }
 
-/// The kind of content that was read from a file to index.
+/// The result of reading the content of a file for the index.
 #[derive(Debug)]
 pub(super) enum IndexableContent {
     /// Text to be indexed, cut into chunks.
     Text(Box<StoredDocument>),
     /// A file that has not changed since it was indexed.
     Unchanged,
-    /// Content of a file that is not indexed.
+    /// The file exists, but is not indexed, for example because it is binary or too large.
     Unsearched,
-    /// File that no longer exists or cannot be read.
+    /// The file no longer exists or cannot be read.
     Gone,
 }
 
@@ -144,7 +144,8 @@ fn read_file(
     Ok(gone(path))
 }
 
-/// Returns the text of `file`, or `None` if it is not to be indexed.
+/// Returns the text of `file`. Returns `None` if the file must not be indexed, for example because
+/// it is binary.
 fn read_text(
     path: &str,
     file: &WorkspaceFile,

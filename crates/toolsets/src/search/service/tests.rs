@@ -24,7 +24,7 @@ use crate::search::engines::{
 };
 use toolgate_world::{HttpFetcher, Root};
 
-/// An engine whose next commits fail, and which calls a function between a search and its answer.
+/// An engine whose next commits fail, and which calls a function before it answers a search.
 struct FailingEngine {
     inner: EmbeddedSearchEngine,
     /// The number of commits that still fail.
@@ -48,7 +48,7 @@ impl FailingEngine {
     }
 }
 
-/// Engine writer whose next commits fail.
+/// Writer of an engine whose next commits fail.
 struct FailingWriter {
     inner: Box<dyn SearchEngineWriter>,
     failures: Arc<AtomicUsize>,

@@ -12,7 +12,7 @@ fn put(folder: &TempDir, path: &str, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-/// Calls the tool `name`. Returns its value and the note of its text.
+/// Calls the tool `name`. Returns the structured result and the note in its text.
 async fn call(service: &Arc<SearchService>, name: &str, input: Value) -> (Value, String) {
     let tools = crate::search::tools(service);
     let tool = tools.iter().find(|tool| tool.spec().id.as_str() == name).unwrap();

@@ -13,27 +13,27 @@ use super::rank::{MatchLineRole, MatchedFileSortKey, line_role};
 use crate::grep::{FileMatchOutcome, FileScanner};
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
-/// The maximum number of matching lines in a file that are checked for definitions.
+/// The maximum number of matching lines in a file for which the counting pass checks if they are
+/// definitions.
 const ROLES_MAX: u64 = 256;
 
 /// The matches that one thread of a text search has counted.
 pub(super) struct TextMatchCounter<'q> {
     query: &'q TextSearchQuery,
     scanner: FileScanner,
-    /// The best files that the search has found, at most `best_max`. The file with the largest sort
-    /// key is on top of the heap.
+    /// The best files so far, at most `best_max`. The top of the heap is the file that ranks last.
     best: BinaryHeap<MatchedFileSortKey>,
     best_max: usize,
     pub(super) matches: u64,
     pub(super) files: u64,
-    /// The number of files with matches that rank after the previous page.
+    /// The number of files with matches that rank after the last file of the previous page.
     pub(super) remaining: u64,
     pub(super) searched: u64,
     pub(super) skipped: SkippedFileCounts,
 }
 
 impl<'q> TextMatchCounter<'q> {
-    /// Creates a counter for `query` that keeps the best `best_max` files.
+    /// Creates a counter for `query` that stores the best `best_max` files.
     pub(super) fn new(query: &'q TextSearchQuery, best_max: usize) -> Self {
         Self {
             query,
@@ -48,7 +48,7 @@ impl<'q> TextMatchCounter<'q> {
         }
     }
 
-    /// Counts the matches in the file at `path`.
+    /// Counts the matches in the file at `path`, and stores the file if it is among the best.
     pub(super) fn count_file(&mut self, path: &Path, file: WorkspaceFile, watch: &DiskWorkMonitor) {
         self.searched += 1;
         let mut tally = FileMatchTally {
@@ -91,7 +91,7 @@ impl<'q> TextMatchCounter<'q> {
         }
     }
 
-    /// Returns the counts of `self` and `other` together.
+    /// Returns the combined counts and best files of `self` and `other`.
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.matches += other.matches;
         self.files += other.files;
@@ -106,7 +106,7 @@ impl<'q> TextMatchCounter<'q> {
         self
     }
 
-    /// Returns the best files, in order of rank.
+    /// Returns the best files, best first.
     pub(super) fn into_ranked(self) -> Vec<MatchedFileSortKey> {
         self.best.into_sorted_vec()
     }
@@ -116,7 +116,7 @@ impl<'q> TextMatchCounter<'q> {
 struct FileMatchTally<'t> {
     query: &'t TextSearchQuery,
     path: &'t Path,
-    /// True if the file contains code; `None` before the first use.
+    /// True if the file contains code. `None` before this is determined.
     is_code: Option<bool>,
     lines: u64,
     role: MatchLineRole,

@@ -27,18 +27,17 @@ use crate::grep::{
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, WalkEntry, WalkFilter, WalkStartPoint};
 
-/// The total size of shown files that are parsed, in bytes. In other files, definitions are guessed
-/// line by line.
+/// The maximum total size of shown files that are parsed, in bytes. In further files, definitions
+/// are guessed line by line.
 const PARSED_BYTES_MAX: u64 = 32 << 10;
-/// The maximum number of matching lines in a file that are checked for definitions.
+/// The maximum number of matching lines in a shown file that are checked for definitions.
 const ROLES_MAX: u64 = 4096;
-/// The maximum number of lines that are shown of one match.
+/// The maximum number of lines of one match that are shown.
 const MATCH_LINES_MAX: usize = 20;
 
-/// Runs the text search `input` in `folder` of `root`, which is the searched namespace.
+/// Runs the text search `input` in `folder` of `root`. This folder is the searched namespace.
 ///
 /// # Errors
-///
 /// Fails if the input is invalid or the call is canceled.
 pub(super) fn search_text(
     root: &Root,
@@ -80,7 +79,7 @@ pub(super) fn search_text(
     })
 }
 
-/// Checks that the path `at` is in the searched namespace.
+/// Checks that the path `at` is in the searched namespace, whose folder is `folder`.
 fn check_in_namespace(
     root: &Root,
     folder: &str,
@@ -149,8 +148,8 @@ struct TextSearchPage<'p> {
 }
 
 impl TextSearchPage<'_> {
-    /// Reads the matches of the files `ranked`. Also returns how many of these files the page
-    /// covers.
+    /// Reads the matches of the files `ranked` until the page is full. Returns the files to show,
+    /// and the number of `ranked` files that the page covers.
     fn build(
         &self,
         ranked: &[MatchedFileSortKey],
@@ -188,7 +187,7 @@ impl TextSearchPage<'_> {
         usize::try_from(rank.count()).unwrap_or(usize::MAX).min(self.per_file)
     }
 
-    /// Reads the matches in the files `ranks`, on several threads.
+    /// Reads the matches in the files `ranks` on several threads. Returns them by index in `ranks`.
     fn read_all(
         &self,
         ranks: &[MatchedFileSortKey],
@@ -217,8 +216,8 @@ impl TextSearchPage<'_> {
         Ok(read.into_iter().flatten().collect())
     }
 
-    /// Decides which files are parsed to find definitions. The result depends on the files alone,
-    /// not on the load of the machine.
+    /// Decides for each file if it is parsed to find definitions, or if they are guessed. The
+    /// result depends only on the files, not on the load of the machine.
     fn choose_precisions(&self, ranks: &[MatchedFileSortKey]) -> Vec<SymbolDetectionMethod> {
         let mut left = PARSED_BYTES_MAX;
         let precision = |rank: &MatchedFileSortKey| {
@@ -261,16 +260,16 @@ impl TextSearchPage<'_> {
     }
 }
 
-/// The matches to show of one file, while they are collected.
+/// The matches of one file that will be shown, while they are collected.
 struct ShownFileMatches<'q> {
     query: &'q TextSearchQuery,
     is_code: bool,
     count: u64,
-    /// The first matches of each role, such as a definition.
+    /// The first matches for each role of a line, such as a definition.
     by_role: BTreeMap<MatchLineRole, Vec<TextMatch>>,
     per_role_max: usize,
     before: Vec<String>,
-    /// The role of the latest match in its line, if the match was kept.
+    /// The role of the line with the latest match, if that match was stored.
     last_role: Option<MatchLineRole>,
 }
 
@@ -281,7 +280,7 @@ impl<'q> ShownFileMatches<'q> {
         Self { query, is_code, count: 0, by_role, per_role_max, before, last_role: None }
     }
 
-    /// Returns up to `limit` matches in line order, preferring definitions.
+    /// Returns up to `limit` matches in line order. Definitions are selected first.
     fn select(self, limit: usize) -> Vec<TextMatch> {
         let mut chosen: Vec<TextMatch> = self.by_role.into_values().flatten().take(limit).collect();
         chosen.sort_by_key(|found| found.line);
@@ -356,14 +355,14 @@ impl MatchedTextFile {
         Self { lang: class.lang, tags: class.tags(), path, count, matches }
     }
 
-    /// Returns the size of the file and its matches in an answer, in bytes.
+    /// Returns the size that the file and its matches have in an answer, in bytes.
     fn answer_bytes(&self) -> usize {
         self.path.len()
             + LINE_OVERHEAD_BYTES
             + self.matches.iter().map(TextMatch::answer_bytes).sum::<usize>()
     }
 
-    /// Drops the last matches of the file until `bytes` suffice, but keeps at least one.
+    /// Removes the last matches of the file until they fit into `bytes`, but keeps at least one.
     fn truncate(&mut self, bytes: usize) {
         while self.matches.len() > 1 && self.answer_bytes() > bytes {
             self.matches.pop();

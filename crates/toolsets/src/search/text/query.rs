@@ -26,13 +26,13 @@ pub(super) struct TextSearchQuery {
     globs: Vec<FileGlob>,
     langs: Vec<String>,
     tags: Vec<String>,
-    /// True to search files that hold passwords and keys too.
+    /// True to also search files that may contain passwords and keys.
     include_secrets: bool,
     cursor_key: String,
 }
 
 impl TextSearchQuery {
-    /// Parses `input` for a search at `start` in the root at `root`.
+    /// Parses `input` for a search that starts at the path `start` in the folder `root`.
     pub(super) fn parse(
         input: &SearchTextInput,
         root: &Path,
@@ -102,7 +102,7 @@ impl TextSearchQuery {
 }
 
 impl SearchTextInput {
-    /// Returns all inputs that determine the found files and their order.
+    /// Returns a text with all inputs that determine the found files and their order.
     fn cursor_key(&self) -> String {
         let Self {
             query, literal, word, case, multiline, namespace, path, glob, langs, tags, ..

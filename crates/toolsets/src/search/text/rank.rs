@@ -1,4 +1,4 @@
-//! Ranks files by properties that are fast to compute.
+//! Ranks files with matches by properties that are fast to compute.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,19 +8,19 @@ use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use toolgate_chunks::{FileClassification, FilePurpose, guess_names, is_generated, is_vendored};
 
-/// The maximum number of matches in a line that are checked for the name that the line defines.
+/// The maximum number of matches in a line that are compared with the name that the line defines.
 const SPANS_MAX: usize = 4;
 /// The longest line that is checked for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
-/// The relation of a line to the match in it, best first.
+/// The role of the line that contains a match, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MatchLineRole {
-    /// Line that defines the matched name.
+    /// The line defines the matched name.
     Defines,
-    /// Line that defines a name which overlaps the match.
+    /// The line defines a name that overlaps the match but differs from it.
     OverlapsName,
-    /// Line that only mentions the match.
+    /// The line does not define the match.
     Mentions,
 }
 
@@ -30,14 +30,15 @@ pub(super) enum MatchLineRole {
 pub(super) struct MatchedFileSortKey {
     category: FileRankCategory,
     role: MatchLineRole,
-    /// True if the search does not match the name of the file.
+    /// True if the name of the file does not match the search. Files with a matching name sort
+    /// first.
     name_differs: bool,
     /// `u64::MAX` minus the number of matches, so that more matches sort first.
     inverse_count: u64,
     pub(super) path: PathBuf,
 }
 
-/// The purpose of a file, in the order in which files are shown.
+/// The purpose of a file. Files of an earlier variant are shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FileRankCategory {
     Source,
@@ -49,7 +50,7 @@ enum FileRankCategory {
 
 impl MatchedFileSortKey {
     /// Creates the sort key of the file at `path`, which has `count` matches. `role` is the best
-    /// role among the lines with a match.
+    /// role among the lines with a match. `matcher` is compared with the file's name.
     pub(super) fn new(
         path: &Path,
         matcher: &RegexMatcher,
@@ -117,7 +118,7 @@ impl FileRankCategory {
     }
 }
 
-/// Returns the role of the first line of `matched`, which is a match of whole lines.
+/// Returns the role of the first line of `matched`. `matched` consists of complete lines.
 pub(super) fn line_role(matcher: &RegexMatcher, matched: &[u8]) -> MatchLineRole {
     let line = memchr::memchr(b'\n', matched).map_or(matched, |end| &matched[..end]);
     if line.len() > LINE_BYTES_MAX {

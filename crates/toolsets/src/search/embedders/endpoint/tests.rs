@@ -1,4 +1,4 @@
-//! Tests the endpoint with a server that misbehaves.
+//! Tests the endpoint client with a server that misbehaves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// The server's reaction to one request.
+/// The test server's reaction to one request.
 enum EmbeddingServerReaction {
-    /// Gives each text the vector `[its length, 1, 0]`, and counts ten tokens a text.
+    /// Returns the vector `[length, 1, 0]` for each text, and counts ten tokens for each.
     Embed,
-    /// Gives each text the vector `[its length, 1, 0]`, the last text first.
+    /// Returns the vector `[length, 1, 0]` for each text, in reverse order.
     EmbedReversed,
     Respond(u16, &'static str, String),
     /// Reads the request and does not answer.
     Hang,
-    /// Closes the connection before its answer, or in the middle of it.
+    /// Closes the connection before or during the response.
     Close,
     CutShort,
 }
 
-/// A server with a list of reactions, which records its requests.
+/// A test server with a list of reactions, which records its requests.
 struct EmbeddingServer {
     url: String,
     requests: Arc<Mutex<Vec<(String, Value)>>>,
@@ -135,8 +135,8 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Embeds two texts with a server of these `reactions`. Returns the outcome, with `URL` for the
-/// server's address, and the number of requests.
+/// Embeds two texts with a test server that has these `reactions`. Returns the outcome, with `URL`
+/// for the server's address, and the number of requests.
 async fn outcome(reactions: Vec<EmbeddingServerReaction>, role: EmbeddingRole) -> (String, usize) {
     let server = EmbeddingServer::new(reactions).await;
     let endpoint = server.endpoint(|_| {});

@@ -18,20 +18,20 @@ use toolgate_contract::exact_json;
 
 use crate::search::engines::{SearchEngineError, StoredDocument};
 
-/// The documents that callers have stored in a namespace, by path.
+/// Store of the documents that callers have put into a namespace, by path.
 pub(super) enum DocumentFileStore {
     Folder(PathBuf),
     Memory(Mutex<BTreeMap<String, StoredDocument>>),
 }
 
-/// The documents to store by path; `None` removes the document at a path.
+/// Changes of stored documents by path: the document to store, or `None` to remove the document.
 pub(super) type StoredDocumentChanges = BTreeMap<String, Option<StoredDocument>>;
 
-/// The name of the folder with the earlier versions of documents during a change. An empty file
-/// means that the document did not exist before.
+/// The name of the folder that contains the earlier versions of documents during a change. An empty
+/// file in this folder means that the document did not exist before.
 const UNDO_FOLDER: &str = "before";
-/// The name of the folder with the earlier versions of documents after a change is done, until the
-/// folder is removed.
+/// The name to which the folder with earlier versions is renamed after a change is complete, until
+/// it is removed.
 const DONE_FOLDER: &str = "done";
 
 /// The content of the file that stores a document.
@@ -42,7 +42,7 @@ struct DocumentFileContent {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
-    /// The file name, whose ending selects how the text is cut into chunks.
+    /// A file name whose extension selects how the text is cut into chunks.
     sort: String,
     #[serde(deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
@@ -89,8 +89,8 @@ impl DocumentFileStore {
         }
     }
 
-    /// Applies all of `changes` and then `commit`. If either fails, nothing changes. The caller
-    /// must have the right to write.
+    /// Applies all of `changes` and then calls `commit`. If either fails, undoes all changes. The
+    /// caller must hold the right to write.
     pub(super) fn apply(
         &self,
         changes: StoredDocumentChanges,
@@ -126,7 +126,7 @@ impl DocumentFileStore {
         }
     }
 
-    /// Undoes a change of documents that was interrupted. The caller must have the right to write.
+    /// Undoes a change of documents that was interrupted. The caller must hold the right to write.
     pub(super) fn undo(&self) -> Result<(), SearchEngineError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         undo(folder).map_err(|err| unusable_error(folder, &err))
@@ -148,7 +148,8 @@ fn apply_changes(folder: &Path, changes: StoredDocumentChanges) -> io::Result<()
     Ok(())
 }
 
-/// Saves the current version of the document in `file`, so that the change can be undone.
+/// Saves the current version of the document in `file` to `folder`, so that the change can be
+/// undone.
 fn save_previous(folder: &Path, file: &Path) -> io::Result<()> {
     let before = folder.join(UNDO_FOLDER).join(file.file_name().unwrap_or_default());
     match fs::hard_link(file, &before) {
@@ -179,12 +180,13 @@ fn undo(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder.join(UNDO_FOLDER))
 }
 
-/// Treats a missing file as removed successfully.
+/// Returns success if `removed` failed because the file does not exist. Returns any other result
+/// unchanged.
 fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     removed.or_else(|err| if err.kind() == ErrorKind::NotFound { Ok(()) } else { Err(err) })
 }
 
-/// Returns the file of the document at `path`, which may be any text.
+/// Returns the path of the file in `folder` for the document at `path`, which may be any text.
 fn document_path(folder: &Path, path: &str) -> PathBuf {
     let hash = blake3::hash(path.as_bytes()).to_hex();
     folder.join(format!("{}.json", &hash[..32]))

@@ -1,4 +1,4 @@
-//! Writes into an index of this process and its documents.
+//! Writes into the index of an embedded engine and into its document store.
 
 use std::mem::take;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use toolgate_search::index::{self, IndexError, IndexLeaderHeartbeat};
 use super::document_store::{DocumentFileStore, StoredDocumentChanges};
 use super::{SearchEngineError, SearchEngineFuture, SearchEngineWriter, StoredDocument, blocking};
 
-/// The time between two signs of life that the writer of an index gives to other processes.
+/// The interval at which the writer of an index signals to other processes that it is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
 
-/// The right to write an embedded index, which only one process has at a time.
+/// The right to write an embedded index. Only one process holds it at a time.
 pub(super) struct EmbeddedIndexWriter {
     /// The state of the writer. `None` while a write runs, and after a write was canceled.
     state: Option<EmbeddedIndexWriterState>,
     rejected: Vec<(StoredDocument, String)>,
-    /// The folder of the search index, for the log.
+    /// The folder of the search index, used in log messages.
     folder: Option<PathBuf>,
-    /// The task that shows other processes that the process with this writer is alive, once
-    /// something was published.
+    /// The task that signals to other processes that this writer is alive. `None` until something
+    /// was published.
     heartbeat: Option<AbortOnDropHandle<()>>,
 }
 
@@ -128,7 +128,7 @@ impl SearchEngineWriter for EmbeddedIndexWriter {
 }
 
 impl EmbeddedIndexWriterState {
-    /// Puts `documents` into the index and returns the rejected ones with the reasons.
+    /// Puts `documents` into the index. Returns the rejected documents with the reasons.
     fn put(
         &mut self,
         documents: Vec<StoredDocument>,

@@ -1,4 +1,4 @@
-//! Puts documents into the tables of a namespace and removes them.
+//! Inserts documents into the tables of a namespace, and deletes them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -28,7 +28,8 @@ pub(super) struct IndexStatisticsChanges {
 }
 
 impl IndexStatisticsChanges {
-    /// Returns the changes of the statistics if `documents` are put at paths that have no document.
+    /// Returns the changes of the statistics for inserting `documents`, if no document exists at
+    /// their paths.
     pub(super) fn for_put(documents: &[PostgresDocumentRows]) -> Self {
         let mut changes = Self::default();
         for row in documents.iter().flat_map(|it| &it.rows) {
@@ -58,7 +59,7 @@ impl IndexStatisticsChanges {
     }
 }
 
-/// Removes the documents at `paths` from the index.
+/// Deletes the documents at `paths` from the index. Returns the changes of the index statistics.
 pub(super) async fn remove_documents(
     client: &Client,
     tables: &NamespaceTables,
@@ -103,7 +104,7 @@ pub(super) async fn remove_documents(
     Ok(changes)
 }
 
-/// Puts `documents` into the index, at paths that have no document.
+/// Inserts `documents` into the index. No document may exist at their paths.
 pub(super) async fn put_documents(
     client: &Client,
     tables: &NamespaceTables,
@@ -211,8 +212,8 @@ pub(super) async fn copy_vectors(
     copy.finish().await
 }
 
-/// Deletes the vectors that no chunk uses, if they outnumber the used ones. Some are kept because
-/// switching branches back needs them again.
+/// Deletes the vectors that no chunk uses, if they outnumber the used vectors. A few unused vectors
+/// are useful, because switching between branches needs them again.
 pub(super) async fn drop_unused_vectors(
     client: &Client,
     tables: &NamespaceTables,

@@ -21,16 +21,17 @@ use super::rows;
 use super::tables::{NamespaceTables, VectorTable};
 use super::upkeep::built_condition;
 
-/// The largest number of chunks in which the words that a query looks up may occur, in total. The
-/// rarest words come first. More frequent words count only in chunks with a rarer one.
+/// The maximum total number of chunks that contain the query words which are looked up. The rarest
+/// words are looked up first. More frequent words only count in chunks that contain a rarer word.
 const WORD_CHUNKS_MAX: u64 = 30_000;
-/// The multiple of the limit at which chunks are found by words, because the database weighs words
-/// only roughly.
+/// The factor by which more chunks are searched by words than requested, because the database only
+/// estimates the weights of words.
 const OVERFETCH_FACTOR: usize = 3;
-/// The largest number of definitions that are read for each kind of similarity to a name.
+/// The maximum number of definitions that are read for each kind of similarity to a name.
 const DEFINITIONS_MAX: i64 = 2_000;
 
-/// The largest number of chunks that are added because the query names them or their file.
+/// The maximum number of chunks that are added because the query contains a name they define, or
+/// the name of their file.
 const LITERAL_CHUNKS_MAX: usize = 100;
 
 /// The candidates that a search in PostgreSQL found.
@@ -92,7 +93,8 @@ pub(super) async fn candidates(
     Ok(PostgresSearchCandidates { question, averages, candidates })
 }
 
-/// Keeps the best `limit` candidates, and the candidates in `kept`, which were not found by words.
+/// Keeps the `limit` candidates with the highest word scores, and all candidates with an id in
+/// `kept`.
 fn keep_best(
     candidates: &mut Vec<ChunkCandidate>,
     question: &WeightedQuery,
@@ -107,8 +109,8 @@ fn keep_best(
     candidates.retain(|it| score(it) >= score_min || kept.contains(&it.key.cast_signed()));
 }
 
-/// Returns the statistics of the index, and for each vector space whether its approximate index can
-/// be used.
+/// Returns the statistics of the index. Also returns, for each of the two vector spaces, true if
+/// its approximate index can be used.
 async fn index_stats(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -150,7 +152,7 @@ async fn analyze_query(
     Ok(WeightedQuery::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
 }
 
-/// Returns the chunks that match the query's words best, weighed roughly.
+/// Returns the ids of the chunks that match the query's words best, by estimated weights.
 async fn find_by_words(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -225,7 +227,8 @@ async fn find_by_words(
     Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// Returns chunks that define a name of the query, and chunks of the files that it names.
+/// Returns the ids of chunks that define a name in the query, and of chunks in files that the query
+/// names.
 async fn find_literals(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -261,7 +264,8 @@ async fn find_literals(
     Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// Returns the chunks with the nearest vectors to `vector` in `space`.
+/// Returns the ids of the chunks whose vectors in `space` are nearest to `vector`. Uses the
+/// approximate index if `approximate` is true.
 async fn nearest(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -308,13 +312,13 @@ async fn nearest(
     Ok(client.query_typed(&sql, &params).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// The SQL condition for a filter on documents, with the parameters 3 and 4.
+/// The SQL condition for the filter on documents, which uses the query parameters 3 and 4.
 const FILTER_CONDITION: &str = "and (cardinality($3::text[]) = 0
         or exists (select from unnest($3::text[]) p where d.path = p or starts_with(
             d.path, case when p = '' or right(p, 1) = '/' then p else p || '/' end)))
     and d.folded @> $4::text[]";
 
-/// Returns the join that [`FILTER_CONDITION`] needs, empty without a filter.
+/// Returns the SQL join that [`FILTER_CONDITION`] needs. Empty if `filter` accepts all documents.
 fn filter_join(tables: &NamespaceTables, filter: &DocumentFilter) -> String {
     if *filter == DocumentFilter::default() {
         return String::new();
@@ -326,7 +330,7 @@ fn filter_condition(filter: &DocumentFilter) -> &'static str {
     if *filter == DocumentFilter::default() { "" } else { FILTER_CONDITION }
 }
 
-/// Returns the parameters of the SQL in [`FILTER_CONDITION`].
+/// Returns the values of the query parameters 3 and 4 for [`FILTER_CONDITION`].
 fn filter_params(filter: &DocumentFilter) -> (Vec<String>, Vec<String>) {
     let prefixes = filter.prefixes.iter().map(|it| rows::without_nul(it).into_owned()).collect();
     let tags = filter.tags.iter().map(|it| rows::without_nul(it).to_ascii_lowercase()).collect();
@@ -337,7 +341,7 @@ fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// The columns of chunks `c` and documents `d` that [`read_summary`] reads.
+/// The columns of the tables chunks `c` and documents `d` that [`read_summary`] reads.
 const SUMMARY_COLUMNS: &str = "c.id, d.path, c.first, c.last, c.kind, c.names, c.within, c.head,
     d.lang, d.tags, d.etag, d.committed";
 
@@ -358,7 +362,7 @@ fn read_summary(row: &Row) -> ChunkSummary {
     }
 }
 
-/// Reads the chunks `ids` of the index and counts their words.
+/// Reads the chunks `ids` from the index and counts the query's words in them.
 async fn read_candidates(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -419,7 +423,8 @@ fn read_candidate(row: &Row, question: &WeightedQuery) -> ChunkCandidate {
     }
 }
 
-/// Returns the vectors of chunks, in the order of the chunks.
+/// Returns the vectors of the chunks with the ids `keys`, in order. `by` selects the model that
+/// computed the vectors. A chunk without a vector gives `None`.
 pub(super) async fn vectors(
     client: &Client,
     tables: &NamespaceTables,

@@ -1,4 +1,4 @@
-//! Stores documents that are in no file in PostgreSQL.
+//! Stores the complete documents of callers in PostgreSQL.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -32,7 +32,7 @@ pub(super) async fn store_documents(
     Ok(())
 }
 
-/// Returns the stored document at `path`, or all of them.
+/// Returns the stored document at `path`. If `path` is `None`, returns all stored documents.
 pub(super) async fn load_documents(
     client: &Client,
     tables: &NamespaceTables,

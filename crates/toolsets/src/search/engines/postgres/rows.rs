@@ -13,21 +13,23 @@ use toolgate_search::{ChunkHash, static_model};
 use super::super::StoredDocument;
 use super::error::PostgresError;
 
-/// The maximum number of positions that are stored of a word. More occurrences do not count.
+/// The maximum number of occurrences of a word in a chunk that are stored. Further occurrences do
+/// not count.
 const POSITIONS_MAX: usize = 12;
-/// The longest stored name of a definition, in bytes. Longer ones are found by their beginning.
+/// The longest stored name of a definition, in bytes. Longer names are cut, and found by their
+/// beginning.
 const SYMBOL_BYTES_MAX: usize = 200;
 
-/// The largest size of a chunk's words, in bytes. PostgreSQL limits a `tsvector` to 1 MiB.
+/// The maximum size of all words of a chunk, in bytes. PostgreSQL limits a `tsvector` to 1 MiB.
 const WORDS_BYTES_MAX: usize = 900_000;
 
 /// The longest stored name of a workspace or model, in bytes.
 const NAME_BYTES_MAX: usize = 800;
 
-/// A document with the rows to store for it.
+/// A document, and the table rows to store for its chunks.
 pub(super) struct PostgresDocumentRows {
     pub(super) put: StoredDocument,
-    /// The rows of the document's chunks, in order.
+    /// The table rows of the document's chunks, in order.
     pub(super) rows: Vec<ChunkRow>,
 }
 
@@ -37,13 +39,13 @@ impl PostgresDocumentRows {
         Self { put, rows }
     }
 
-    /// Returns the document without its content.
+    /// Returns a copy of the document without chunks and rows.
     pub(super) fn without_content(&self) -> Self {
         Self { put: StoredDocument { chunks: Vec::new(), ..self.put.clone() }, rows: Vec::new() }
     }
 }
 
-/// Runs `work` on a blocking thread.
+/// Runs `work` on a blocking thread. Fails if `work` panics.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, PostgresError> {
@@ -52,12 +54,13 @@ pub(super) async fn blocking<T: Send + 'static>(
         .map_err(|err| PostgresError::Rejected(format!("the work was aborted: {err}")))
 }
 
-/// Returns a key for the document at `path`, because a path may be too long for an index.
+/// Returns the hash of `path` as the key of a document, because a path may be too long for an
+/// index.
 pub(super) fn document_key(path: &str) -> Vec<u8> {
     blake3::hash(path.as_bytes()).as_bytes()[..16].to_vec()
 }
 
-/// Returns `name`, or its beginning and a hash if it is too long for an index.
+/// Returns `name`. If `name` is too long for an index, returns its beginning and a hash.
 pub(super) fn short_name(name: &str) -> String {
     if name.len() <= NAME_BYTES_MAX {
         return name.to_owned();
@@ -71,7 +74,7 @@ pub(super) struct ChunkRow {
     pub(super) hash: i64,
     pub(super) texts: Vec<String>,
     pub(super) lengths: Vec<i32>,
-    /// The words of the chunk in the binary form of `tsvector`.
+    /// The words of the chunk in the binary format of `tsvector`.
     pub(super) words: Vec<u8>,
     /// Distinct words of the chunk.
     pub(super) distinct: Vec<String>,
@@ -79,7 +82,7 @@ pub(super) struct ChunkRow {
 }
 
 impl ChunkRow {
-    /// Creates the row of `chunk` in the document `put`.
+    /// Creates the table row of `chunk`, a chunk of the document `put`.
     fn new(put: &StoredDocument, chunk: &TextChunk) -> Self {
         let document = put.as_document();
         let texts = document.texts(chunk);
@@ -96,17 +99,17 @@ impl ChunkRow {
     }
 }
 
-/// Returns `text` without NULs, which PostgreSQL does not store.
+/// Returns `text` without NUL characters, which PostgreSQL cannot store.
 pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', " ")) } else { Cow::Borrowed(text) }
 }
 
-/// Returns `texts` without NULs, which PostgreSQL does not store.
+/// Returns `texts` without NUL characters, which PostgreSQL cannot store.
 pub(super) fn without_nuls(texts: &[String]) -> Vec<Cow<'_, str>> {
     texts.iter().map(|text| without_nul(text)).collect()
 }
 
-/// Returns the form of a definition's name in which names are stored and compared.
+/// Returns the normalized name of a definition, which is used to store and compare names.
 pub(super) fn symbol_key(name: &str) -> String {
     let mut symbol = without_nul(name).to_lowercase();
     let end =
@@ -115,7 +118,7 @@ pub(super) fn symbol_key(name: &str) -> String {
     symbol
 }
 
-/// Returns `vector` in the binary form of pgvector.
+/// Returns `vector` in the binary format of pgvector.
 pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + 4 * vector.len());
     bytes.extend(u16::try_from(vector.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -126,7 +129,7 @@ pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the kind of a chunk from its stored number.
+/// Returns the chunk kind for its number in the database.
 pub(super) fn chunk_kind(number: i16) -> ChunkKind {
     match number {
         0 => ChunkKind::Function,
@@ -138,7 +141,7 @@ pub(super) fn chunk_kind(number: i16) -> ChunkKind {
     }
 }
 
-/// Returns the weight label of a field, from A to D, in the bits of a `tsvector` position.
+/// Returns the weight label (A to D) of a field, as the bits that it has in a `tsvector` position.
 fn weight_label(field: usize) -> u16 {
     const A: u16 = 3 << 14;
     const B: u16 = 2 << 14;
@@ -153,7 +156,7 @@ fn weight_label(field: usize) -> u16 {
 }
 
 /// Returns the words of `texts` as a binary `tsvector`, the distinct words, and the number of words
-/// of each field.
+/// in each field.
 fn encode_words(texts: &ChunkTexts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
     // PostgreSQL requires the words in the order of their bytes.
     let mut positions: BTreeMap<String, Vec<u16>> = BTreeMap::new();
@@ -196,7 +199,7 @@ fn encode_words(texts: &ChunkTexts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS])
     (encoded, positions.into_keys().collect(), lengths)
 }
 
-/// Returns `word` in quotes for a `tsquery` of PostgreSQL.
+/// Returns `word` quoted for a `tsquery` of PostgreSQL.
 pub(super) fn quote_word(word: &str) -> String {
     format!("'{}'", word.replace('\\', "\\\\").replace('\'', "''"))
 }

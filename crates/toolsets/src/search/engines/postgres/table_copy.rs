@@ -35,8 +35,8 @@ impl PostgresTableCopy {
     }
 }
 
-/// The columns of a table in order, with the types to send. Values of `tsvector` and `vector` are
-/// sent as bytes.
+/// The columns of a table in order, with their types for sending. Values of `tsvector` and `vector`
+/// are sent as bytes.
 type PostgresTableColumns = [(&'static str, Type)];
 
 pub(super) const DOCUMENT_COLUMNS: [(&str, Type); 9] = [

@@ -1,7 +1,7 @@
 //! Creates, checks and recreates the tables of an index in PostgreSQL.
 //!
-//! Each namespace has its own tables, so that its size does not slow down others. Everything can be
-//! built again except `kept`, the documents that are in no file.
+//! Each namespace has its own tables, so that its size does not slow down other namespaces. All
+//! tables can be rebuilt, except the table `kept` with the documents that callers stored.
 
 use std::time::Instant;
 
@@ -16,12 +16,14 @@ use super::rows::short_name;
 
 /// The version of the database schema that this server creates and reads.
 pub(super) const SCHEMA: i32 = 2;
-/// The first key of toolgate's advisory locks. The second key is the namespace, or [`SCHEMA_LOCK`].
+/// The first key of all advisory locks of toolgate. The second key is the number of the namespace,
+/// or [`SCHEMA_LOCK`].
 const LOCKS: i32 = 0x7467_7331;
 /// The second key of the advisory lock that a server holds while it creates or changes the tables.
 const SCHEMA_LOCK: i32 = 0;
 
-/// The SQL script that creates the tables that all namespaces share. It can run repeatedly.
+/// The SQL script that creates the tables that all namespaces share. Running it again has no
+/// effect.
 const SHARED: &str = "
 create table if not exists toolgate_search.version (number int not null);
 create table if not exists toolgate_search.namespaces (
@@ -59,7 +61,7 @@ pub(super) struct NamespaceTables {
     pub(super) model: Option<VectorTable>,
 }
 
-/// The table of one namespace with the vectors of one vector space.
+/// The table with the vectors of one namespace in one vector space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VectorTable {
     space: i32,
@@ -77,12 +79,13 @@ impl NamespaceTables {
         self.table(&format!("vectors_{}", of.space))
     }
 
-    /// Returns the qualified name of pgvector's type for vectors.
+    /// Returns the qualified name of pgvector's `vector` type.
     pub(super) fn vector_type(&self) -> String {
         format!("{}.vector", self.vector_schema)
     }
 
-    /// Returns pgvector's operator for the negative inner product. Less is more similar.
+    /// Returns the qualified name of pgvector's operator for the negative inner product. A smaller
+    /// value means more similar vectors.
     pub(super) fn distance_operator(&self) -> String {
         format!("operator({}.<#>)", self.vector_schema)
     }
@@ -168,7 +171,8 @@ impl NamespaceTables {
         [Some(&self.near), self.model.as_ref()].into_iter().flatten()
     }
 
-    /// Creates missing tables for vectors. Returns true if all other tables of the namespace exist.
+    /// Returns false if a table of the namespace other than those for vectors is missing. Otherwise
+    /// creates missing tables for vectors and returns true.
     async fn create_missing(&self, client: &impl GenericClient) -> Result<bool, PostgresError> {
         for name in ["ids", "documents", "chunks", "names", "words"] {
             if !table_exists(client, &self.table(name)).await? {
@@ -183,7 +187,7 @@ impl NamespaceTables {
         Ok(true)
     }
 
-    /// Drops and recreates the tables of the namespace, except the kept documents.
+    /// Drops and recreates the tables of the namespace, except the table with callers' documents.
     pub(super) async fn recreate(&self, client: &impl GenericClient) -> Result<(), PostgresError> {
         let suffix = format!("%\\_{}", self.namespace);
         let found = client
@@ -210,15 +214,15 @@ impl NamespaceTables {
     }
 }
 
-/// Returns the form of a search index: the schema version and the static model. An index of another
-/// form is rebuilt.
+/// Returns a text that identifies the schema version and the static model. An index with a
+/// different text is rebuilt.
 fn index_form() -> String {
     let near = static_model::space();
     format!("{SCHEMA} {} {}", near.model, near.dimensions).replace('\'', "")
 }
 
-/// Prepares the tables of `identity` in the workspace `workspace`, for vectors of the space
-/// `model`.
+/// Prepares the tables for the namespace `identity` of the workspace `workspace`, with vectors of
+/// the space `model`.
 pub(super) async fn prepare_tables(
     client: &mut Client,
     workspace: &str,
@@ -278,8 +282,9 @@ pub(super) async fn prepare_tables(
     Ok((tables, outcome))
 }
 
-/// Returns true if no process writes the namespace. Then none can until the transaction `work`
-/// ends. Waits until the database server notices that a writer is gone.
+/// Returns true if no process holds the right to write the namespace. If so, no process can acquire
+/// this right until the transaction `work` ends. Waits until the database server notices that a
+/// writer is gone.
 async fn is_free(
     work: &impl GenericClient,
     tables: &NamespaceTables,
@@ -297,7 +302,7 @@ async fn is_free(
     }
 }
 
-/// Returns the namespaces of documents of `workspace` that are not empty.
+/// Returns the names of the namespaces of documents of `workspace` that are not empty.
 pub(super) async fn document_namespaces(
     client: &Client,
     workspace: &str,
@@ -312,7 +317,7 @@ pub(super) async fn document_namespaces(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Prepares the shared tables and returns the quoted schema of pgvector.
+/// Prepares the shared tables, and returns the quoted name of the schema that contains pgvector.
 async fn prepare_shared(client: &mut Client) -> Result<String, PostgresError> {
     const VECTOR: &str = "select quote_ident(nspname) from pg_extension
         join pg_namespace on pg_namespace.oid = extnamespace where extname = 'vector'";
@@ -362,7 +367,8 @@ async fn table_exists(client: &impl GenericClient, table: &str) -> Result<bool, 
     Ok(row.get(0))
 }
 
-/// Returns the version of toolgate's schema in the database.
+/// Returns the version of toolgate's schema in the database. Returns `None` if the schema does not
+/// exist.
 async fn schema_version(client: &Client) -> Result<Option<i32>, PostgresError> {
     if !table_exists(client, "toolgate_search.version").await? {
         return Ok(None);

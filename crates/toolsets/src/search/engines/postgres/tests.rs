@@ -1,4 +1,4 @@
-//! Tests with a real server with pgvector, which each test starts itself.
+//! Tests with a real PostgreSQL server with pgvector, which each test starts itself.
 #![allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ mod server;
 
 use server::PostgresServerProcess as Postgres16;
 
-/// Returns the engine of a namespace at the server that `settings` name.
+/// Returns the engine of the namespace `identity` at the server that `settings` name.
 fn engine(
     settings: &PostgresSearchSettings,
     identity: SearchNamespaceIdentity,

@@ -1,4 +1,4 @@
-//! Builds the approximate index over vectors in the background, once there are enough of them.
+//! Builds the approximate index over vectors in the background, once there are enough vectors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,13 +28,13 @@ impl Drop for ApproximateVectorIndexBuilder {
 }
 
 impl ApproximateVectorIndexBuilder {
-    /// Creates the task for indexes of at least `vectors_min` vectors.
+    /// Creates the builder. It builds indexes over at least `vectors_min` vectors.
     pub(super) fn new(vectors_min: u64) -> Self {
         Self { vectors_min, task: Mutex::default() }
     }
 
-    /// Starts to build approximate indexes if there are enough chunks, unless a build is running
-    /// already.
+    /// Starts a background task that builds approximate indexes, if there are at least the minimum
+    /// number of `chunks` and no such task is running.
     pub(super) fn start_if_needed(
         &self,
         connections: &SharedPostgresPool,
@@ -71,7 +71,7 @@ impl ApproximateVectorIndexBuilder {
     }
 }
 
-/// Returns an SQL condition that is true if the approximate index over `space` can be used.
+/// Returns an SQL condition that is true if the approximate index over `space` is complete.
 pub(super) fn built_condition(tables: &NamespaceTables, space: Option<&VectorTable>) -> String {
     space.map_or_else(
         || "false".to_owned(),

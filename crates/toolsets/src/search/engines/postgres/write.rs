@@ -1,4 +1,4 @@
-//! Writes into PostgreSQL, one writer at a time, in transactions.
+//! Writes into PostgreSQL, with one writer at a time, in transactions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +29,14 @@ const CLEANUP_CHUNKS: u64 = 2_000;
 /// as an edit.
 const BULK_CHUNKS: i64 = 200;
 /// The number of rejected documents, while none was accepted, from which the rejections count as a
-/// failure of the server, not of the documents.
+/// failure of the server instead of the documents.
 const ALL_REJECTED: usize = 16;
 
-/// The SQL that moves the savepoint to which a failed step rolls back.
+/// The SQL that moves the savepoint to the end of a successful step. A failed step rolls back to
+/// the savepoint.
 const SAVEPOINT_SQL: &str = "release savepoint good; savepoint good";
 
-/// The right to write an index in PostgreSQL, held by a connection.
+/// The right to write an index in PostgreSQL. A database connection holds it.
 pub(super) struct PostgresIndexWriter {
     pub(super) connections: SharedPostgresPool,
     pub(super) connected: PostgresConnection,
@@ -44,22 +45,23 @@ pub(super) struct PostgresIndexWriter {
     pub(super) upkeep: Arc<ApproximateVectorIndexBuilder>,
     /// True while a transaction of this writer is open.
     in_transaction: bool,
-    /// True after a step of a transaction began, until it succeeds.
+    /// True from the start of a step of a transaction until the step succeeds.
     unfinished: bool,
     changes: IndexStatisticsChanges,
-    /// The rejected documents of files that were not reported yet, with the reasons.
+    /// The rejected documents of files that [`SearchEngineWriter::take_rejected`] has not returned
+    /// yet, with the reasons.
     rejected: Vec<(StoredDocument, String)>,
     removed_chunks: u64,
     /// The number of chunks in the index at the last commit.
     chunks: u64,
 }
 
-/// The treatment of a document that the database server rejects by itself.
+/// The reaction if the database server rejects a single document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RejectedDocumentPolicy {
-    /// Handling that reports the rejection to the caller and stores none of the documents.
+    /// Reports the rejection to the caller, and stores none of the documents.
     Report,
-    /// Handling that stores the other documents, and the rejected one without its content.
+    /// Stores the other documents, and stores the rejected document without its chunks.
     LeaveOut,
 }
 
@@ -86,7 +88,7 @@ impl PostgresIndexWriter {
         }
     }
 
-    /// Writes `documents`, and handles rejected documents according to `policy`.
+    /// Writes `documents`, and handles rejected documents by `policy`.
     pub(super) async fn put_as(
         &mut self,
         documents: Vec<StoredDocument>,
@@ -97,7 +99,7 @@ impl PostgresIndexWriter {
         self.finish_step(result)
     }
 
-    /// Begins a transaction, or rolls back an unfinished step of the current one.
+    /// Begins a transaction. If a transaction is open, rolls back its unfinished step, if any.
     async fn begin(&mut self) -> Result<(), PostgresError> {
         let client = &self.connected.client;
         if self.unfinished {
@@ -111,7 +113,7 @@ impl PostgresIndexWriter {
         Ok(())
     }
 
-    /// Finishes one step of a transaction.
+    /// Finishes one step of a transaction with the `result` of the step.
     fn finish_step(
         &mut self,
         result: Result<IndexStatisticsChanges, PostgresError>,
@@ -166,8 +168,8 @@ impl PostgresIndexWriter {
         Ok(changes)
     }
 
-    /// Writes all of `documents` or none. Returns the changes of the index statistics that come
-    /// from removed earlier versions.
+    /// Writes all of `documents` or none. Returns the changes of the index statistics by the
+    /// replaced documents.
     async fn put_atomically(
         &self,
         documents: &[PostgresDocumentRows],
@@ -183,8 +185,9 @@ impl PostgresIndexWriter {
         Ok(changes)
     }
 
-    /// Puts `documents` one by one into the index. Returns the rejected ones with the reasons.
-    /// `err` is the error of putting all at once.
+    /// Puts `documents` into the index one by one. Returns the changes of the index statistics, and
+    /// the rejected documents with the reasons. `err` is the error of putting all documents at
+    /// once.
     async fn put_each(
         &self,
         documents: &[PostgresDocumentRows],
@@ -224,7 +227,8 @@ impl PostgresIndexWriter {
         Ok((changes, rejected))
     }
 
-    /// Puts `document` into the index. Returns the reason if the database server rejects it.
+    /// Puts `document` into the index, and adds the changes of the index statistics to `changes`.
+    /// Returns the reason if the database server rejects the document.
     async fn try_put(
         &self,
         document: &PostgresDocumentRows,

@@ -13,8 +13,8 @@ pub(super) struct CorrectedQuery {
     pub(super) hint: String,
 }
 
-/// Returns the corrected query if it spells out a name that no candidate contains, and a definition
-/// has a similar name.
+/// Returns the corrected query if the query contains a name that no candidate contains, and a
+/// definition has a similar name.
 pub(super) async fn correct_query(
     engine: &dyn SearchEngine,
     query: &SearchEngineQuery,
@@ -31,8 +31,8 @@ pub(super) async fn correct_query(
     }))
 }
 
-/// Removes the candidates that a query of common words alone would match by chance. Exact names
-/// and paths stay.
+/// Removes the candidates that match only by chance if the query consists of common words.
+/// Candidates that match an exact name or path are kept.
 pub(super) fn keep_exact_if_only_stop_words(
     question: &WeightedQuery,
     candidates: &mut Vec<ChunkCandidate>,
@@ -43,7 +43,7 @@ pub(super) fn keep_exact_if_only_stop_words(
     }
 }
 
-/// Returns the reason why the search for `query` found nothing, as advice.
+/// Explains why the search for `query` found nothing, with advice.
 pub(super) fn explain_no_match(query: &str) -> String {
     if has_only_stop_words(query) {
         return "the query has only common words; name what you look for".to_owned();

@@ -1,14 +1,14 @@
-//! Puts passages with a quoted phrase of the query first.
+//! Ranks passages that contain a quoted phrase of the query first.
 //!
-//! The index knows which words a passage has, but not their order. So more passages are read than
-//! requested, and those with the phrase come first.
+//! The index knows the words of a passage, but not their order. So more passages are read than
+//! requested, and passages with the phrase come first.
 
 use toolgate_search::rank::WeightedQuery;
 
 use super::{SearchHit, round_score};
 use crate::search::service::query::SearchRequest;
 
-/// The smallest number of hits that are read if the query has a quoted phrase.
+/// The minimum number of hits that are read if the query contains a quoted phrase.
 const EXAMINED_MIN: usize = 40;
 
 /// The quoted phrases in a search query.
@@ -26,12 +26,13 @@ impl<'q> QueryQuotedPhrases<'q> {
         Self { phrases, top_k: request.top_k }
     }
 
-    /// Returns the number of hits to read to find those with the phrases.
+    /// Returns the number of hits to read, so that hits with the phrases are probably among them.
     pub(super) fn examined(&self) -> usize {
         if self.phrases.is_empty() { self.top_k } else { self.top_k.max(EXAMINED_MIN) }
     }
 
-    /// Puts the hits with all quoted phrases first, and keeps as many as were requested.
+    /// Moves the hits that contain all quoted phrases to the front, with higher scores. Returns as
+    /// many hits as were requested.
     pub(super) fn put_first(&self, mut hits: Vec<(usize, SearchHit)>) -> Vec<(usize, SearchHit)> {
         let has_all =
             |hit: &SearchHit| self.phrases.iter().all(|it| hit.snippet.contains(it.as_str()));

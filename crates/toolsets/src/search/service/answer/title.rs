@@ -7,10 +7,10 @@ use toolgate_chunks::{
 
 use crate::front_matter;
 
-/// The part of a document that is searched for a heading, in bytes.
+/// The number of bytes at the start of a document that are searched for a heading.
 const HEADING_BYTES_MAX: usize = 64 << 10;
 
-/// Returns the title of the document at `path` with this `text`.
+/// Returns the title of the document at `path` with the content `text`.
 pub(super) fn document_title(path: &str, text: &str) -> Option<String> {
     if FileClassification::for_path(path).kind != FilePurpose::Docs {
         return None;

@@ -1,4 +1,4 @@
-//! Tests with repositories that git creates.
+//! Tests of reading checkouts, with repositories that git creates.
 
 #![allow(clippy::disallowed_methods, reason = "the tests change the repositories from outside")]
 

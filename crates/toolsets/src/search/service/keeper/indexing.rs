@@ -15,12 +15,12 @@ use crate::search::service::reading::{
     IndexFileReadOutcome, IndexableContent, StaleIndexedFile, read_all,
 };
 
-/// The longest time between two commits while an index is built, so that searches see progress.
+/// The maximum time between two commits while an index is built, so that searches see progress.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
 impl IndexUpdater {
-    /// Reads the files of `work` and updates the index. Reads one batch of files while it writes
-    /// the previous batch to the index.
+    /// Reads the files of `work` and updates the index. Reads a batch of files while the previous
+    /// batch is written to the index.
     pub(super) async fn index_changes(
         &mut self,
         mut files: TrackedFiles,
@@ -71,7 +71,7 @@ impl IndexUpdater {
         Ok(files)
     }
 
-    /// Puts `batch` into the index. Documents that the engine rejects are left out.
+    /// Puts `batch` into the index. Documents that the engine rejects are not indexed.
     async fn put_batch(
         &mut self,
         files: &mut TrackedFiles,

@@ -52,8 +52,8 @@ impl IndexUpdater {
         self.memory.published = Some(complete);
     }
 
-    /// Publishes the size of the index to searches. `read` is the number of files read and the
-    /// total.
+    /// Publishes the size of the index to searches. `read` contains the number of files that were
+    /// read, and the total.
     pub(super) async fn publish_counts(
         &mut self,
         read: Option<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! The scan of all files of a folder, with which an index begins.
+//! Scans all files of a folder before its index is updated.
 
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::DropGuard;
@@ -8,7 +8,7 @@ use super::IndexUpdater;
 use toolgate_world::root::DiskWorkMonitor;
 use toolgate_world::watch::{FileTracker, TrackedFolderUpdate};
 
-/// A running scan of all files of a folder. It is canceled on drop.
+/// A running scan of all files of a folder. Dropping this value cancels the scan.
 pub(super) struct IndexFolderScan {
     pub(super) task: JoinHandle<Result<(FileTracker, TrackedFolderUpdate), ToolError>>,
     _ends: DropGuard,

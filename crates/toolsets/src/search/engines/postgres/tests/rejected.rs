@@ -1,9 +1,9 @@
-//! Documents that a server rejects, and the effect on others.
+//! Tests of documents that a database server rejects, and of the effect on other documents.
 
 use super::super::rows::PostgresDocumentRows;
 use super::*;
 
-/// Returns a text of one line with `words` different words of 192 letters.
+/// Returns a text of one line with `words` different words of 192 letters each.
 fn of_words(words: usize) -> String {
     let word = |at: usize| {
         let mut bytes = [0; 192];
