@@ -240,8 +240,8 @@ impl AssetSnapshot {
         })
     }
 
-    /// Runs `work` on the assets `values`. If the assets are large in total, `work` runs on a
-    /// thread of low priority, and first waits for a free one.
+    /// Runs `work` on the assets `values`. If the assets are large in total, `work` waits for a
+    /// free thread of low priority and runs there.
     pub(super) async fn run_work<V: AsRef<[Value]> + Send + 'static, T: Send + 'static>(
         &self,
         ctx: &ToolContext,

@@ -295,8 +295,9 @@ fn registry_question(
     question
 }
 
-/// Returns the text of the question whether a restore of `project` may reach the hosts `named` by
-/// the user's settings, and the hosts `of_project` that only the project's files name.
+/// Returns the key of the question that a person answered in an earlier run of this call. The
+/// question must be about the hosts `named` by the user's settings and hosts of the project.
+/// Returns `None` if there is no such answer.
 fn answered_key(ctx: &ToolContext, named: &str) -> Option<String> {
     let note = ctx.asker.stored_note()?;
     let (key, noted) = note.split_once(' ')?;

@@ -73,8 +73,8 @@ impl WorkspaceProgramRunner {
         Self { tool: tool.into(), ..self.clone() }
     }
 
-    /// Returns the runner with `only_reads`. If `only_reads` is true, programs may not change the
-    /// workspace.
+    /// Returns this runner with the field `only_reads` set. If `only_reads` is true, programs may
+    /// not change the workspace.
     pub(crate) fn with_only_reads(self, only_reads: bool) -> Self {
         Self { only_reads, ..self }
     }

@@ -56,7 +56,7 @@ pub(super) fn is_time(text: &str) -> bool {
     has_time
 }
 
-/// Role of a word in a time for git, such as `2 weeks ago`.
+/// Role of a word in a time that git can parse, such as `2 weeks ago`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GitTimeWordRole {
     /// Names a time, such as a unit, a day, a date or a time of day.

@@ -29,7 +29,7 @@ pub(crate) enum CaseSensitivity {
     Insensitive,
 }
 
-/// The number of lines that one match may cover: only one, or several.
+/// Number of lines that one match may cover: a single line, or several lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum MultilineMatching {
     #[default]

@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use toolgate_world::root::WalkStartPoint;
 
-    /// Creates nested folders, one of them with more files than one task covers. Returns the paths
-    /// of all files.
+    /// Creates nested folders, one of them with more files than one task covers. Returns the
+    /// temporary directory and the paths of all files.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {
         let space = TempDir::new().unwrap();
         let mut all = BTreeSet::new();
