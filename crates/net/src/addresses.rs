@@ -1,9 +1,10 @@
-//! Classes of IP addresses: addresses of this machine, and public addresses.
+//! Decides to which class an IP address belongs: this machine, public addresses, or private
+//! networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Blocks of IPv4 addresses that are not public, each with its prefix length: IANA's registry of
-/// special-purpose addresses, multicast, and reserved addresses.
+/// Blocks of IPv4 addresses that are not public, each with its prefix length. The blocks are the
+/// special-purpose addresses of IANA's registry, multicast, and reserved addresses.
 const SPECIAL_IPV4: [(Ipv4Addr, u32); 14] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -40,8 +41,8 @@ const PRIVATE_IPV4: [(Ipv4Addr, u32); 4] = [
 /// Block of IPv6 addresses of private networks (unique local addresses), with its prefix length.
 const PRIVATE_IPV6: (Ipv6Addr, u32) = (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
 
-/// Addresses of the metadata services of clouds, which hand out credentials of this machine. The
-/// link-local ones are in [`SPECIAL_IPV4`].
+/// IPv4 addresses of cloud metadata services, which hand out credentials of this machine. The
+/// link-local addresses of such services are in [`SPECIAL_IPV4`].
 const METADATA_IPV4: [Ipv4Addr; 3] = [
     // Alibaba Cloud.
     Ipv4Addr::new(100, 100, 100, 200),
@@ -51,7 +52,7 @@ const METADATA_IPV4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(192, 0, 0, 192),
 ];
 
-/// Addresses of the metadata services of clouds over IPv6.
+/// IPv6 addresses of cloud metadata services, which hand out credentials of this machine.
 const METADATA_IPV6: [Ipv6Addr; 4] = [
     // AWS, for machines, for containers (ECS) and for pods (EKS).
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
@@ -74,15 +75,15 @@ const SPECIAL_IPV6: [(Ipv6Addr, u32); 3] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
 
-/// Returns true if `address` is this machine: a loopback address, or the unspecified address, which
-/// connects to this machine.
+/// Returns true if `address` is this machine: a loopback address, or the unspecified address, to
+/// which a connection also reaches this machine.
 pub fn is_own_address(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Returns true if `host` stands for this machine: `localhost`, a name below it, or an address of
-/// this machine without brackets.
+/// Returns true if `host` names this machine: `localhost`, a name below it, or a loopback or
+/// unspecified address without brackets.
 pub fn is_own_host(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     host == "localhost"
@@ -146,7 +147,8 @@ fn is_in_ipv6_block(address: Ipv6Addr, (block, prefix): (Ipv6Addr, u32)) -> bool
     (address.to_bits() ^ block.to_bits()) >> (u128::BITS - prefix) == 0
 }
 
-/// Returns the IPv4 address that an IPv6 address embeds: IPv4-mapped, NAT64 or 6to4.
+/// Returns the IPv4 address that the address `v6` embeds (IPv4-mapped, NAT64 or 6to4), if it embeds
+/// one.
 fn embedded_ipv4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let from_halves = |high: u16, low: u16| {
         let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];

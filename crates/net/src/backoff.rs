@@ -1,4 +1,4 @@
-//! Pauses between the attempts of a request.
+//! Computes the pauses between repeated attempts of a failed request.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ impl RetryBackoff {
         Self { first, next: first, max }
     }
 
-    /// Returns the pause before the next attempt, and lengthens the one after it.
+    /// Returns the pause before the next attempt. The pause after that is twice as long, up to the
+    /// maximum.
     pub fn next_pause(&mut self) -> Duration {
         let pause = self.next.min(self.max);
         self.next = pause.saturating_mul(2);
@@ -29,7 +30,8 @@ impl RetryBackoff {
     }
 }
 
-/// Parses the seconds in a `Retry-After` header. Returns `None` for a date.
+/// Parses the seconds in a `Retry-After` header. Returns `None` for a date, or for a million
+/// seconds or more.
 pub fn parse_retry_after(value: &str) -> Option<Duration> {
     let seconds: f64 = value.trim().parse().ok()?;
     (0.0..1e6).contains(&seconds).then(|| Duration::from_secs_f64(seconds))

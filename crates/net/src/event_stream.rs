@@ -1,13 +1,13 @@
-//! Parses server-sent events incrementally, within a limit of their size.
+//! Parses server-sent events incrementally, and truncates event data that exceeds a size limit.
 
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-/// Number of bytes that are kept of the beginning of a text that is too long.
+/// Maximum number of bytes that are kept from the beginning of a text that exceeds the size limit.
 const HEAD_BYTES: usize = 4096;
-/// Number of bytes that are kept of the end of a text that is too long.
+/// Maximum number of bytes that are kept from the end of a text that exceeds the size limit.
 const TAIL_BYTES: usize = 256;
 
-/// The beginning and the end of a text that is too long to keep.
+/// The beginning and the end of a text that exceeds the size limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TruncatedText {
     /// The first bytes of the text, at most 4096.
@@ -17,7 +17,7 @@ pub struct TruncatedText {
 }
 
 impl TruncatedText {
-    /// Appends the next piece of the text, of which only the beginning and the end are kept.
+    /// Appends `piece` to the text, of which only the first 4096 and the last 256 bytes are kept.
     pub fn append(&mut self, piece: &[u8]) {
         let more = piece.len().min(HEAD_BYTES - self.head.len());
         self.head.extend_from_slice(&piece[..more]);
@@ -27,23 +27,25 @@ impl TruncatedText {
     }
 }
 
-/// Parser that splits bytes into server-sent events.
+/// Parser that splits a stream of bytes into server-sent events.
 pub struct SseParser {
-    /// Longest data of an event that is not truncated, in bytes.
+    /// Maximum size in bytes of an event's data. Longer data is truncated.
     bytes_max: usize,
     line: Vec<u8>,
-    /// Handling of the rest of a line that is too long.
+    /// State of skipping the rest of an overlong line. `None` if the current line is not overlong.
     rest: Option<OverlongLineSkipState>,
     event: SseEvent,
     has_fields: bool,
-    /// True if the last byte was a `\r`. Its `\n` may follow in the next piece.
+    /// True if the last byte that was parsed is a `\r`. The `\n` of this line ending may follow in
+    /// the next piece.
     after_cr: bool,
 }
 
-/// State of skipping the rest of a line that is too long.
+/// State of skipping the rest of a line that exceeds the size limit.
 #[derive(Clone, Copy)]
 enum OverlongLineSkipState {
-    /// The line is data of an event, which is truncated.
+    /// The overlong line is data of an event. Its last bytes are kept in the event's truncated
+    /// data.
     Data,
     Ignored,
 }
@@ -51,15 +53,16 @@ enum OverlongLineSkipState {
 /// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SseEvent {
-    /// Type of the event. Empty means `message`.
+    /// Type of the event. Empty if the stream names no type, which means `message`.
     pub kind: String,
-    /// Lines of the event's data, or nothing if the data is too long.
+    /// Lines of the event's data. Empty if the data is longer than the parser's limit.
     pub data: String,
-    /// Beginning and end of the event's data, if it is too long.
+    /// Beginning and end of the event's data, if the data is longer than the parser's limit.
     pub cut: Option<TruncatedText>,
-    /// Id with which the stream can be resumed after this event.
+    /// Id with which the stream can be resumed after this event, if the event has an id.
     pub id: Option<String>,
-    /// Time after which a client reconnects, in milliseconds.
+    /// Delay in milliseconds after which the server asks the client to reconnect, if the event
+    /// states one.
     pub retry: Option<u64>,
 }
 
@@ -107,7 +110,8 @@ impl SseParser {
         all
     }
 
-    /// Appends `more` bytes to the current line of the stream, unless the line is too long.
+    /// Appends `more` to the current line of the stream. If the line becomes too long, starts to
+    /// truncate its event data, or to ignore the line if it contains none.
     fn hold(&mut self, more: &[u8]) {
         match self.rest {
             None => self.line.extend_from_slice(more),
@@ -140,7 +144,7 @@ impl SseParser {
         self.event.data.push_str(value);
     }
 
-    /// Truncates the event's data.
+    /// Moves the event's data to the truncated data, which keeps only the beginning and the end.
     fn cut(&mut self) {
         let data = std::mem::take(&mut self.event.data);
         self.event.cut.get_or_insert_default().append(data.as_bytes());

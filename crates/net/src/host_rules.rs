@@ -22,7 +22,7 @@ pub struct HostRule {
     port: Option<u16>,
     /// The paths that the rule allows on the host. `None` allows all paths.
     path: Option<UrlPathPattern>,
-    /// `true` if the host may only be at public addresses, even if it is named exactly.
+    /// `true` if the rule allows only public addresses, even if it names the host exactly.
     is_public_only: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct HostRule {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum HostRulePattern {
     Name(String),
-    /// All host names below this name, but not the name itself.
+    /// All host names that end with `.` and this name, but not the name itself.
     Below(String),
     Address(IpAddr),
 }
@@ -48,7 +48,7 @@ impl HostRules {
         texts.iter().map(|text| HostRule::parse(text.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns these host rules and those in `others`.
+    /// Returns the union of these host rules and `others`.
     #[must_use]
     pub fn merge(mut self, others: &Self) -> Self {
         self.0.extend(others.0.iter().cloned());
@@ -78,28 +78,27 @@ impl HostRules {
         self.0.iter().any(|rule| rule.host.matches(host))
     }
 
-    /// Returns true if a rule is about this machine: `localhost`, a name below it, or a loopback
-    /// address.
+    /// Returns true if a rule allows `localhost`, a name below it, or a loopback address.
     pub fn concerns_this_machine(&self) -> bool {
         self.0.iter().any(|rule| rule.host.is_this_machine())
     }
 
-    /// Returns true if a rule names `port` of `host` explicitly, without a path.
+    /// Returns true if a rule without a path names `host` and this `port`.
     pub fn names_port(&self, host: &str, port: u16) -> bool {
         self.matching(host, port).any(|rule| rule.port.is_some() && rule.path.is_none())
     }
 
-    /// Returns true if a rule has a path.
+    /// Returns true if a rule limits the paths of its host.
     pub fn has_paths(&self) -> bool {
         self.0.iter().any(|rule| rule.path.is_some())
     }
 
-    /// Returns true if a rule for `host` has a path, on any port.
+    /// Returns true if a rule limits the paths of `host`, on any port.
     pub fn has_paths_for(&self, host: &str) -> bool {
         self.0.iter().any(|rule| rule.path.is_some() && rule.host.matches(host))
     }
 
-    /// Returns true if the rules allow `host` on `port`, but not all paths there.
+    /// Returns true if the rules allow `host` on `port`, but only some of its paths.
     pub fn restricts_paths(&self, host: &str, port: u16) -> bool {
         self.allow(host, port) && self.matching(host, port).all(|rule| rule.path.is_some())
     }
@@ -109,8 +108,7 @@ impl HostRules {
         self.matching(host, port).any(|rule| rule.allows_path(path))
     }
 
-    /// Returns true if the rules allow a host and port that `other` allows, too. Paths do not
-    /// count.
+    /// Returns true if both these rules and `other` allow some host and port. Ignores paths.
     pub fn overlap(&self, other: &HostRule) -> bool {
         self.0.iter().any(|rule| rule.host.overlaps(&other.host) && rule.shares_port(other))
     }
@@ -124,8 +122,8 @@ impl HostRules {
 
     /// Returns true if a rule allows a connection to `host` on `port` at its address `address`.
     ///
-    /// A name may be in a private network only if a rule names it exactly. No rule except one about
-    /// this machine allows loopback addresses, and no rule allows link-local addresses or metadata
+    /// A host name may lead to a private network only if a rule names it exactly. Loopback
+    /// addresses need a rule about this machine. No rule allows link-local addresses or metadata
     /// services.
     pub fn allows_at_address(&self, host: &str, port: u16, address: IpAddr) -> bool {
         self.matching(host, port).any(|rule| rule.allows_address(address))
@@ -183,12 +181,13 @@ impl HostRule {
         }
     }
 
-    /// Returns true if the rule is about `host`, a result of [`normalize_host`], on `port`.
+    /// Returns true if the rule allows `host`, a result of [`normalize_host`], on `port`. Ignores
+    /// paths.
     pub fn covers(&self, host: &str, port: u16) -> bool {
         self.allows_port(port) && self.host.matches(host)
     }
 
-    /// Returns true if the rule allows `path` on its host.
+    /// Returns true if the rule allows requests for `path` to its host.
     pub fn allows_path(&self, path: &RequestPath) -> bool {
         self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
     }
@@ -245,7 +244,7 @@ impl HostRulePattern {
     /// Parses the host of a rule.
     ///
     /// # Errors
-    /// The reason why `host` is none.
+    /// The reason why `host` is not valid in a rule.
     fn parse(host: &str) -> Result<Self, &'static str> {
         if let Some(name) = host.strip_prefix("*.") {
             let name = normalize_host(name).ok_or("after `*.` there must be a host name")?;
@@ -321,7 +320,7 @@ impl HostRulePattern {
     }
 }
 
-/// Returns true if a host rule may name `address`.
+/// Returns true if a host rule that names `address` exactly can allow connections to that address.
 fn is_reachable_if_named(address: IpAddr) -> bool {
     let address = address.to_canonical();
     is_public(address) || is_private_network(address) || address.is_loopback()
@@ -368,7 +367,7 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
 /// an IP address in its canonical form without brackets.
 ///
 /// Returns `None` if `host` is neither a host name nor an IP address. A name whose last label is a
-/// number is none, because resolvers read texts such as `127.1` as addresses.
+/// number is not a host name here, because resolvers read texts such as `127.1` as addresses.
 pub fn normalize_host(host: &str) -> Option<String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if let Ok(address) = bare.parse::<IpAddr>() {

@@ -19,7 +19,8 @@ use tower_service::Service;
 use crate::url::HttpUrl;
 use toolgate_contract::BoxFuture;
 
-/// Longest idle time of a connection. Servers close idle connections after five seconds or more.
+/// Time for which an idle connection is kept. Servers close idle connections after five seconds or
+/// more.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
 /// Two-way byte stream to a server, such as a TCP connection.
@@ -27,17 +28,19 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
-/// An HTTP client. It follows no redirects, and ignores proxy variables. A connection is used again
-/// once its response was read to the end. Clones share their connections.
+/// An HTTP client that follows no redirects and ignores proxy variables. The client reuses a
+/// connection after the response has been read to the end. Clones share their connections.
 #[derive(Clone)]
 pub struct HttpClient(Client<DialConnector, Full<Bytes>>);
 
 /// The reason why an HTTP request has no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpRequestFailure {
-    /// The connection failed, so the server did not receive the request.
+    /// Error because the connection failed before the request was sent, so the server did not
+    /// receive it.
     NotSent(String),
-    /// The connection broke. The server may have executed the request.
+    /// Error because the connection broke after the request was sent. The server may have executed
+    /// the request.
     Lost(String),
 }
 
@@ -70,7 +73,7 @@ impl HttpClient {
     /// of the request was written, sends the request again. Otherwise, sends it once.
     ///
     /// # Errors
-    /// There is no response. The wait for it has no limit, so the caller sets one.
+    /// No response arrives. This function has no time limit, so the caller must set one.
     pub async fn send(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -87,7 +90,8 @@ impl HttpClient {
     }
 }
 
-/// Returns the first cause of `err`. The others only say that the connection failed.
+/// Returns the message of the innermost cause of `err`. The outer errors only say that the
+/// connection failed.
 fn innermost_cause(err: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {
@@ -168,7 +172,8 @@ mod tests {
 
     const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-    /// Reads one request without a body. Returns an empty text if the client hung up.
+    /// Reads one HTTP request without a body in a test. Returns an empty text if the client hung
+    /// up.
     async fn read_request(stream: &mut DuplexStream) -> String {
         let mut read = Vec::new();
         while !read.ends_with(b"\r\n\r\n") {
@@ -179,9 +184,9 @@ mod tests {
         String::from_utf8(read).expect("text")
     }
 
-    /// Creates a client whose connections are served in turn by the scripts: each script is a list
-    /// of answers, after which the connection is closed. Returns it with the dialled URLs and the
-    /// received requests.
+    /// Creates a client for tests. Each script is a list of answers on one connection, which is
+    /// then closed. Returns the client, the URLs to which it connected, and the requests that it
+    /// sent.
     #[allow(clippy::type_complexity, reason = "two lists")]
     fn scripted(
         idle_max: usize,
@@ -214,7 +219,8 @@ mod tests {
         (client, dialled, received)
     }
 
-    /// Lets a connection return to the pool, or notice that its server closed it.
+    /// Yields several times, so that a connection can return to the pool or notice that its server
+    /// closed it.
     async fn settle() {
         for _ in 0..10 {
             tokio::task::yield_now().await;

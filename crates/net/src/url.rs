@@ -1,4 +1,4 @@
-//! URLs of HTTP servers.
+//! Parses URLs of HTTP servers, and returns their parts.
 
 use std::fmt;
 
@@ -11,20 +11,21 @@ use crate::addresses::is_loopback_host;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpUrl(Uri);
 
-/// The reason why a text is not an [`HttpUrl`], as a phrase that can follow "it".
+/// The reason why a text is not an [`HttpUrl`]. The message is a phrase such as "has no host",
+/// which can follow "it" in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpUrlError {
     /// Error for a text that is not a URL, with the reason.
     NotAUrl(String),
-    /// The URL has no scheme, or a scheme other than `http` and `https`.
+    /// Error for a URL without a scheme, or with a scheme other than `http` and `https`.
     OtherScheme,
     /// Error for a URL without a host.
     NoHost,
     /// Error for a URL with a user name or a password.
     UserInfo,
-    /// The URL has a query, which the base of other URLs must not have.
+    /// Error for a base URL with a query, to which no path can be appended.
     Query,
-    /// The path to append to the URL is invalid: the path, and the reason.
+    /// Error for an invalid path that was to be appended to a URL: the path, and the reason.
     InvalidPath(String, String),
 }
 
@@ -90,7 +91,7 @@ impl HttpUrl {
         }
     }
 
-    /// Resolves `reference` against this URL (RFC 3986), without its fragment.
+    /// Resolves `reference` against this URL (RFC 3986). The result has no fragment.
     ///
     /// # Errors
     /// The result is not an `http` or `https` URL, or contains a user name or password.
@@ -120,7 +121,7 @@ impl HttpUrl {
         Self::parse(&url)
     }
 
-    /// Returns the URL in the form that an HTTP request needs.
+    /// Returns the URL as the [`Uri`] of an HTTP request.
     pub fn uri(&self) -> &Uri {
         &self.0
     }
@@ -136,12 +137,12 @@ impl HttpUrl {
         self.is_secure() || is_loopback_host(self.host())
     }
 
-    /// Returns the host of the URL. An IPv6 address has no brackets.
+    /// Returns the host of the URL. An IPv6 address is returned without brackets.
     pub fn host(&self) -> &str {
         self.0.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Returns the port of the URL, which by default is that of the scheme.
+    /// Returns the port of the URL, or the default port of its scheme.
     pub fn port(&self) -> u16 {
         self.0.port_u16().unwrap_or(if self.is_secure() { 443 } else { 80 })
     }
@@ -176,8 +177,8 @@ impl HttpUrl {
         format!("{}{}", self.origin(), self.path())
     }
 
-    /// Returns the well-known URL of the document `name` about this URL (RFC 8615), with this URL's
-    /// path at its end.
+    /// Returns the well-known URL (RFC 8615) of the document `name`. The path of this URL becomes
+    /// the end of the returned URL's path.
     pub fn well_known(&self, name: &str) -> String {
         format!("{}/.well-known/{name}{}", self.origin(), self.trimmed_path())
     }

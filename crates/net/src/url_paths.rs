@@ -7,15 +7,14 @@ use std::fmt;
 /// as `/acme/*`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct UrlPathPattern {
-    /// The path, or the folder with its final `/`.
+    /// The path that the pattern matches, or the folder with its final `/` if the pattern ends with
+    /// `/*`.
     start: String,
     is_folder: bool,
 }
 
-/// The path of a request, which all servers read in the same way.
-///
-/// Servers differ only about `%2F`, an encoded `/`. A pattern therefore matches a path only if it
-/// matches both readings.
+/// The path of a request, checked so that servers can differ only in how they read `%2F`, an
+/// encoded `/`. A pattern therefore matches a path only if it matches both readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPath {
     /// The decoded path, with `/` for `%2F`.
@@ -122,7 +121,8 @@ impl RequestPath {
     }
 }
 
-/// Returns what is wrong with the first segment of `path` that some servers ignore or resolve.
+/// Returns a description of the first segment of `path` that some servers ignore or resolve.
+/// Returns `None` if there is no such segment.
 fn ambiguous_segment(path: &str) -> Option<&'static str> {
     let mut segments = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
     while let Some(segment) = segments.next() {
@@ -255,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Decodes `text` until nothing is encoded any more, as a careless server might.
+    /// Decodes percent-encoded bytes of `text` repeatedly until nothing is encoded any more, as a
+    /// careless server might.
     fn percent_decode(text: &str) -> String {
         let mut text = text.to_owned();
         while let Some((at, byte)) = text.match_indices('%').find_map(|(at, _)| {

@@ -9,7 +9,7 @@ use toolgate_world::dial::{CertificateTrust, DialAddress};
 
 use crate::password::DatabasePassword;
 
-/// The address of a PostgreSQL server and how to connect to it.
+/// The address of a PostgreSQL server, and the settings for connecting to it.
 #[derive(Debug, Clone)]
 pub struct PostgresAddress {
     /// The connection settings of the client except the addresses.
@@ -18,7 +18,7 @@ pub struct PostgresAddress {
     pub(crate) addresses: Vec<DialAddress>,
     /// The certificates to trust; `None` if the connection is not encrypted.
     pub(crate) trust: Option<CertificateTrust>,
-    /// The name of the server, as messages show it.
+    /// The name by which messages call the server.
     pub(crate) display_name: String,
     /// The name of the environment variable with the password.
     pub(crate) password_env: String,
@@ -73,8 +73,8 @@ impl PostgresAddress {
     }
 }
 
-/// Splits the TLS parameters from the database URL `url`. In the remaining URL, each host of a list
-/// in the parameter `host` has a parameter of its own.
+/// Splits the database URL `url` into a URL without TLS parameters, and these parameters. If the
+/// parameter `host` is a list, the returned URL has one parameter `host` for each host.
 fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let Some((url, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), TlsParams::default()));
@@ -135,7 +135,7 @@ fn addresses(config: &Config) -> Result<Vec<DialAddress>, String> {
     Ok(addresses)
 }
 
-/// Returns `address` as messages show it.
+/// Returns the text that names `address` in messages: `host:port`, or the path of the socket.
 fn address_name(address: &DialAddress) -> String {
     match address {
         DialAddress::Port(host, port) => format!("{host}:{port}"),
@@ -147,7 +147,7 @@ fn socket(folder: &Path, port: u16) -> std::path::PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
 }
 
-/// Returns true if `address` is on this machine.
+/// Returns true if `address` is a Unix socket or a loopback host.
 fn is_local(address: &DialAddress) -> bool {
     match address {
         DialAddress::Socket(_) => true,

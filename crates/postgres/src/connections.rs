@@ -19,15 +19,15 @@ use toolgate_world::dial::{DialAddress, DialedByteStream, TlsClient, dial};
 use crate::address::PostgresAddress;
 use crate::error::{PostgresError, PostgresFailure, to_failure};
 
-/// The time limit for connecting to a database, and for checking a connection.
+/// The time limit for connecting to a database, and for testing an idle connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest wait for a free connection in the pool.
 const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The idle time after which a pooled connection is checked before use.
+/// The idle time after which a pooled connection is tested before use.
 const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
-/// A pool of connections to one PostgreSQL server, or to the one of several servers that accepts
-/// writes.
+/// A pool of connections to a PostgreSQL server. If the URL names several servers, the connections
+/// are to the one that accepts writes.
 pub struct PostgresConnectionPool {
     address: PostgresAddress,
     /// The time limit of a query over the pool's connections.
@@ -38,14 +38,14 @@ pub struct PostgresConnectionPool {
     tls: OnceLock<TlsClient>,
 }
 
-/// A connection to a PostgreSQL server and the task that drives it.
+/// A connection to a PostgreSQL server, and the task that drives the connection.
 pub struct PostgresConnection {
     /// The client that sends statements over the connection.
     pub client: Client,
     _task: PostgresConnectionTask,
 }
 
-/// The task that drives a connection. It is aborted on drop.
+/// The task that drives a connection. The task is aborted when this value is dropped.
 struct PostgresConnectionTask(JoinHandle<()>);
 
 impl Drop for PostgresConnectionTask {
@@ -54,8 +54,8 @@ impl Drop for PostgresConnectionTask {
     }
 }
 
-/// A connection from the pool. [`PooledConnection::give_back`] returns it to the pool. If dropped
-/// instead, the connection is closed.
+/// A connection from the pool. [`PooledConnection::give_back`] returns the connection to the pool.
+/// Dropping this value closes the connection instead.
 pub struct PooledConnection<'c> {
     /// The connection that was taken from the pool.
     pub connection: PostgresConnection,
@@ -63,7 +63,7 @@ pub struct PooledConnection<'c> {
     _permit: SemaphorePermit<'c>,
 }
 
-/// The maximum number of notifications that wait for their receiver. Further ones are dropped,
+/// The maximum number of received notifications that wait in memory. Further ones are dropped,
 /// because the receiver looks at the tables from time to time as well.
 const NOTIFICATIONS_MAX: usize = 1024;
 
@@ -83,8 +83,8 @@ impl PostgresNotificationReceiver {
 }
 
 impl PostgresConnectionPool {
-    /// Creates a pool of at most `connections_max` connections to `address`, on which no statement
-    /// may take longer than `query_timeout`. Does not connect yet.
+    /// Creates a pool of at most `connections_max` connections to `address`. Each statement on them
+    /// may take at most `query_timeout`. Does not connect yet.
     pub fn new(address: PostgresAddress, connections_max: usize, query_timeout: Duration) -> Self {
         Self {
             address,
@@ -96,7 +96,7 @@ impl PostgresConnectionPool {
         }
     }
 
-    /// Takes a connection from the pool, or opens one.
+    /// Takes an idle connection from the pool, or opens a new one.
     ///
     /// # Errors
     /// All connections stay in use for 5 s, or no address of the server accepts a connection.
@@ -134,7 +134,7 @@ impl PostgresConnectionPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection outside of the pool, on which no statement may take longer than `within`.
+    /// Opens a connection outside of the pool, on which each statement may take at most `within`.
     ///
     /// # Errors
     /// No address of the server accepts the connection.
@@ -221,8 +221,8 @@ impl PostgresConnectionPool {
         Ok(connected)
     }
 
-    /// Checks that the server accepts writes, or only reads, if the URL requires it with
-    /// `target_session_attrs`.
+    /// Checks that the server accepts writes, or accepts only reads, if the database URL requires
+    /// it with `target_session_attrs`.
     async fn check_target(&self, client: &Client) -> Result<(), PostgresError> {
         let target = self.address.config.get_target_session_attrs();
         if target == TargetSessionAttrs::Any {
@@ -258,15 +258,15 @@ impl PostgresConnectionPool {
         to_failure(err, &self.address.display_name, user, &self.address.password_env)
     }
 
-    /// Returns the name of the server, as messages show it.
+    /// Returns the name by which messages call the server.
     pub fn display_name(&self) -> &str {
         &self.address.display_name
     }
 }
 
 impl PooledConnection<'_> {
-    /// Gives the connection back to the pool, unless the error in `result` makes it unusable.
-    /// Returns `result` with a message for people.
+    /// Returns the connection to the pool, unless the error in `result` makes the connection
+    /// unusable. Returns `result` with a message for people.
     ///
     /// # Errors
     /// The error in `result`.
@@ -312,7 +312,7 @@ struct PostgresTls {
     host: String,
 }
 
-/// A network connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
+/// A network connection without TLS. This wrapper type is [`Send`] for every lifetime.
 struct PlainPostgresStream(DialedByteStream);
 
 /// Network connection with TLS.

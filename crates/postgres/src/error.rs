@@ -16,10 +16,10 @@ pub enum PostgresError {
     TimedOut(Duration),
     /// Error of the database server or of the connection to it.
     Postgres(Error),
-    /// The database server cannot be used as it is. The message continues a sentence after the
-    /// server's name.
+    /// Error because the database server cannot be used in its current state. The message continues
+    /// a sentence after the server's name.
     Unusable(String),
-    /// The request to the database cannot be fulfilled, for this reason.
+    /// Error because the database cannot fulfill the request, with the reason.
     Rejected(String),
 }
 
@@ -49,7 +49,8 @@ impl PostgresError {
         }
     }
 
-    /// Returns why the server rejected the data, if other data may be accepted.
+    /// Returns the server's message if it rejected the data of the operation (invalid, too large,
+    /// or the cause of an internal error). Returns `None` for any other error.
     pub fn data_rejection(&self) -> Option<String> {
         let Self::Postgres(err) = self else { return None };
         let db_error = err.as_db_error()?;
@@ -63,9 +64,9 @@ impl PostgresError {
 /// A failed database operation, with a message for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PostgresFailure {
-    /// The database server is unavailable now, but may be available later.
+    /// Error because the database server is unavailable now, but may be available later.
     Unavailable(String),
-    /// A table, a column or a schema is missing in the database.
+    /// Error because a table, a column or a schema is missing in the database.
     Incomplete {
         /// The name of the database server.
         server: String,
@@ -74,9 +75,9 @@ pub enum PostgresFailure {
     },
     /// Error because data in the database is damaged.
     Damaged {
-        /// The name of the server.
+        /// The name of the database server.
         server: String,
-        /// A sentence that names the damaged part.
+        /// A sentence that names the damaged data.
         reason: String,
     },
     /// Error of any other failed database operation.
@@ -98,7 +99,7 @@ impl fmt::Display for PostgresFailure {
 impl std::error::Error for PostgresFailure {}
 
 /// Converts the error `err` of the database server `server`, to which `user` logs in, to a failure
-/// with a message.
+/// with a message. `password_env` is the environment variable that contains the password.
 pub(crate) fn to_failure(
     err: &PostgresError,
     server: &str,

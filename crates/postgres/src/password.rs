@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A password that `Debug` does not print, or none.
+/// A database password that `Debug` does not print, or `None` for no password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct DatabasePassword(Option<String>);
 
 impl DatabasePassword {
-    /// Returns the password for logging in to the database.
+    /// Returns the password for logging in to the database, if there is one.
     pub fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }

@@ -1,13 +1,14 @@
 //! Decides if a peer sends so quickly that busy polling is faster than sleeping.
 //!
-//! A quick peer sends again in less time than it takes to put a thread to sleep and wake it. With a
-//! slow peer, the only additional cost is a read of the clock.
+//! A quick peer sends again in less time than it takes to put a thread to sleep and wake it. For a
+//! slow peer, this check costs only a read of the clock.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// Longest pause between arrivals of data that counts as quick, and longest time of busy polling.
+/// Longest pause between arrivals of data that counts as quick, and longest duration of one busy
+/// poll.
 pub(crate) const GAP_MAX: Duration = Duration::from_micros(100);
 /// Number of quick arrivals of data in a row after which busy polling starts.
 pub(crate) const QUICK_ARRIVALS_MIN: u32 = 4;
@@ -35,7 +36,7 @@ impl BusyPollHistory {
         Self { is_enabled: *HAS_SPARE_PROCESSOR, gap_max: GAP_MAX, quick_arrivals: 0 }
     }
 
-    /// Records that the peer's data arrived after the time `waited`.
+    /// Records that the peer's data arrived after this side had waited for the time `waited`.
     pub(crate) fn record_arrival(&mut self, waited: Duration) {
         self.quick_arrivals = if waited <= self.gap_max {
             (self.quick_arrivals + 1).min(QUICK_ARRIVALS_MIN)
@@ -44,7 +45,7 @@ impl BusyPollHistory {
         };
     }
 
-    /// Records that busy polling found no data.
+    /// Records that busy polling found no data before its time limit.
     pub(crate) fn record_miss(&mut self) {
         self.quick_arrivals = 0;
     }

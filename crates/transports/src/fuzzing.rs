@@ -17,12 +17,12 @@ pub const TARGETS: &[(&str, TransportFuzzTarget)] = &[("http_heads", http_heads)
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Checks the request heads of one connection.
+/// Fuzzes the checks of HTTP request heads with the bytes of one connection.
 fn http_heads(bytes: &[u8]) {
     http::check_heads(bytes);
 }
 
-/// Checks line reading against a simple split of the whole input.
+/// Fuzzes line reading: the lines must be those of a simple split of the whole input at `\n`.
 fn lines(bytes: &[u8]) {
     const LINE_BYTES_MAX: usize = 64;
     let lines_read = Mutex::new(Vec::new());

@@ -1,5 +1,5 @@
-//! HTTP transport: receives requests, and sends single messages, files, event streams or WebSocket
-//! messages.
+//! HTTP transport: receives requests, and sends responses with messages, files or event streams,
+//! and WebSocket messages.
 
 mod admission;
 mod cors;
@@ -67,7 +67,7 @@ pub trait HttpApplication: Send + Sync + 'static {
         None
     }
     /// Authenticates the sender of the request `head` at the address `peer`, before the body is
-    /// read. By default, everyone is accepted.
+    /// read. By default, accepts everyone as an anonymous caller.
     fn authenticate<'a>(
         &'a self,
         _head: &'a FrameMetadata,
@@ -80,7 +80,7 @@ pub trait HttpApplication: Send + Sync + 'static {
     fn accepts_form(&self, _path: &str) -> bool {
         false
     }
-    /// Answers one HTTP request. The future is dropped if the client disconnects first.
+    /// Answers one HTTP request. If the client disconnects first, the server drops the future.
     fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse>;
     /// Returns the answer to a request that could not be read, or `None` to use the transport's
     /// default answer.
@@ -89,8 +89,8 @@ pub trait HttpApplication: Send + Sync + 'static {
         head: &'a FrameMetadata,
         why: &'a UnreadableRequestReason,
     ) -> BoxFuture<'a, Option<Reply>>;
-    /// Returns true if the application answers `/healthz`. Otherwise the transport answers that
-    /// path.
+    /// Returns true if the application answers `/healthz` itself. Otherwise the transport answers
+    /// this path.
     fn answers_health(&self) -> bool {
         false
     }
@@ -101,23 +101,25 @@ pub trait HttpApplication: Send + Sync + 'static {
 pub enum UnreadableRequestReason {
     /// Error for a body that is larger than the limit.
     TooLarge {
-        /// Size limit of a body in bytes.
+        /// The size limit that the body exceeds, in bytes.
         limit: usize,
     },
     /// Error for a body that did not arrive in time.
     TimedOut,
     /// Error for a connection that ended within the body.
     Incomplete,
-    /// The content type or encoding is not supported, with an explanation.
+    /// Error for a content type or encoding that is not supported, with an explanation.
     Unsupported(String),
-    /// The request is for an event stream or a WebSocket, and the limit of those is reached.
+    /// Error for a request for an event stream or a WebSocket while the maximum number of those is
+    /// open.
     TooManyStreams,
-    /// The memory budget of request bodies has no room for the body.
+    /// Error because the memory budget for request bodies does not have enough free memory for this
+    /// body.
     NoBodyRoom,
 }
 
 impl UnreadableRequestReason {
-    /// Returns an explanation for the sender of the request.
+    /// Returns a message that explains the problem to the sender of the request.
     pub fn message(&self) -> String {
         match self {
             Self::TooLarge { limit } => format!("the request body is larger than {limit} bytes"),
@@ -147,7 +149,7 @@ impl UnreadableRequestReason {
     }
 }
 
-/// Sender of an HTTP request, as authenticated.
+/// Sender of an HTTP request, as far as authentication identified the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSenderIdentity {
     /// Authenticated caller who sent the request.
@@ -171,25 +173,26 @@ pub enum RequestSenderIdentity {
 /// HTTP request with its sender, as the application receives it.
 #[derive(Debug)]
 pub struct ReceivedRequest {
-    /// Content of the request. The body may be missing if the sender is not authenticated.
+    /// Head and body of the request. The body may be missing if the sender is not authenticated.
     pub frame: MessageFrame,
-    /// True if the client requests a WebSocket. Only then may the response be one.
+    /// True if the client requests a WebSocket. Only then may the response be a WebSocket.
     pub upgrade: bool,
     /// Sender of the request.
     pub sender: RequestSenderIdentity,
     /// Address of the client's connection, which may be that of a proxy.
     pub peer: SocketAddr,
-    /// Memory of the request, if it is large. Work that may outlast the connection must keep it.
+    /// Reservation of memory for the request. `None` if the request is small. Tasks that use the
+    /// request after the connection has ended must keep this reservation.
     pub memory: Option<Arc<InputMemoryReservation>>,
 }
 
 /// Response of the application to an HTTP request.
 pub enum OutgoingResponse {
-    /// Response that consists of one message.
+    /// Response that consists of one message or file.
     Single(Reply),
     /// Event stream that ends with the answer. The stream is dropped if the client disconnects.
     AnswerStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
-    /// Event stream that lasts until the client disconnects. It counts towards
+    /// Event stream that lasts until the client disconnects. Such streams count towards
     /// `HttpServerLimits::streams_max`, as WebSockets do.
     LongStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
     /// WebSocket conversation, for a client that requested one.
@@ -201,9 +204,9 @@ pub enum OutgoingResponse {
 pub struct ServerSentEvent {
     /// Event type. If absent, browsers use `message`.
     pub name: Option<&'static str>,
-    /// Event id, without line breaks. A reconnecting client sends back the last one.
+    /// Event id, without line breaks. A client that reconnects sends the last id that it received.
     pub id: Option<String>,
-    /// Reconnection delay for the client.
+    /// Time after which the client reconnects if the connection is lost.
     pub retry: Option<Duration>,
     /// Content of the event, without line breaks.
     pub data: Bytes,
@@ -215,7 +218,7 @@ impl ServerSentEvent {
         Self { name: Some("message"), ..Self::plain(data) }
     }
 
-    /// Creates an event that has only data, without a type.
+    /// Creates an event that has only data, without a type, an id or a reconnection delay.
     pub fn plain(data: Bytes) -> Self {
         Self { name: None, id: None, retry: None, data }
     }
@@ -226,29 +229,30 @@ impl ServerSentEvent {
 pub struct HttpServerLimits {
     /// Largest request body or WebSocket message, in bytes.
     pub body_bytes_max: usize,
-    /// Memory of all request bodies and WebSocket messages that arrive. All listeners share it.
+    /// Memory budget for all request bodies and WebSocket messages that arrive. All listeners share
+    /// this budget.
     pub input_memory: InputMemoryBudget,
-    /// Longest time for a request body to arrive.
+    /// Time limit for a request body to arrive completely.
     pub body_time_max: Duration,
-    /// Maximum number of bytes of answers that wait to be sent, over all connections. Above it, the
-    /// server disconnects the client with the most unsent bytes, stuck clients first.
+    /// Maximum number of bytes of answers that wait to be sent, over all connections. Above this
+    /// limit, the server disconnects the client with the most unsent bytes, stuck clients first.
     pub unsent_bytes_max: usize,
-    /// Longest time for the headers of a request to arrive, and longest idle time of a connection.
+    /// Time limit for the headers of a request to arrive, and maximum idle time of a connection.
     pub head_time_max: Duration,
-    /// Longest time for a client to read the next part of a response.
+    /// Time limit for a client to read the next part of a response.
     pub write_time_max: Duration,
     /// Maximum number of connections at once, including WebSockets. At the limit, a new connection
     /// replaces the connection that has waited longest for its client. If all connections are busy,
-    /// the new one waits.
+    /// the new connection waits.
     pub connections_max: usize,
     /// Maximum number of long-lived event streams and WebSockets at once.
     pub streams_max: usize,
     /// Maximum number of long-lived event streams and WebSockets of one authenticated caller.
     pub streams_each: usize,
-    /// Pause after which an event stream sends a comment and a WebSocket a ping. A WebSocket client
-    /// is dropped after three pauses of silence.
+    /// Pause after which an event stream sends a comment, and a WebSocket sends a ping. A WebSocket
+    /// client that stays silent for three such pauses is dropped.
     pub keep_alive: Duration,
-    /// Longest time for requests and conversations to finish after shutdown starts.
+    /// Time limit for requests and conversations to finish after shutdown starts.
     pub drain: Duration,
     /// Maximum number of messages that may wait for a WebSocket client before it is dropped as too
     /// slow.
@@ -261,17 +265,17 @@ pub struct HttpServerLimits {
 }
 
 /// Time after the start of a shutdown for which connections still take a request. A load balancer
-/// may have sent one already, and does not repeat it if the connection is closed.
+/// may have sent a request already, and does not repeat this request if the connection is closed.
 const LATE_REQUEST_GRACE: Duration = Duration::from_millis(100);
-/// The same time for connections on which no request has arrived yet. They were opened for one, which
-/// may be late if the client's machine is busy.
+/// Time after the start of a shutdown for which connections without any request so far still take
+/// one. Clients opened them for a request, which may be late if the client's machine is busy.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 /// Maximum number of waiting connections that are accepted after shutdown starts.
 const LATE_CONNECTIONS_MAX: usize = 1024;
 
-/// Serves the application `exchange` at the listener `entrance`, which may be a `TcpListener`. When
-/// `shutdown` is cancelled, lets requests in flight finish, and those of connections that clients
-/// had opened before.
+/// Serves the application `exchange` at the listener `entrance`, which may be a `TcpListener`.
+/// After `shutdown` is cancelled, finishes requests in flight, and serves requests on connections
+/// that clients had opened before.
 ///
 /// # Errors
 /// Fails if the listener fails.
@@ -330,13 +334,13 @@ struct ConnectionAccepter {
     workers: Option<WorkerPool>,
     connections: TaskTracker,
     shutdown: CancellationToken,
-    /// Ends all connections.
+    /// Token that ends all connections when it is cancelled.
     abort: CancellationToken,
 }
 
 impl ConnectionAccepter {
-    /// Accepts the connections that wait at the listener, and closes it. The system has already
-    /// told their clients that they are open.
+    /// Accepts and serves the connections that wait at the listener, and closes the listener. The
+    /// system has already told these clients that their connections are open.
     async fn accept_waiting(&self, listener: TcpListener) {
         // The runtime may not know yet that a connection waits, so the system is asked.
         let Ok(listener) = listener.into_std() else { return };
@@ -476,11 +480,11 @@ async fn serve_requests(
     client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// WebSocket conversation that starts after the last HTTP response has been sent.
+/// WebSocket conversation that starts after the last HTTP response of its connection has been sent.
 struct PendingWebSocket {
     talk: Box<dyn WebSocketApplication>,
     upgrade: OnUpgrade,
     stream_slot: LongStreamSlot,
-    /// Owner of the WebSocket client's messages, to which their memory is charged.
+    /// Owner of the WebSocket connection, to whom the memory of the client's messages is charged.
     owner: InputMemoryOwner,
 }

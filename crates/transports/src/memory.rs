@@ -6,7 +6,7 @@ use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
 
-/// The client's end of a connection in memory, for tests.
+/// The client's end of a connection in memory, with which a test sends and receives lines.
 pub struct InMemoryClient {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     output: WriteHalf<DuplexStream>,

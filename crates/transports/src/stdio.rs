@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// separately.
 const COPY_BYTES_MAX: usize = 32 << 10;
 
-/// Line of a client's input, without its line ending.
+/// One line of a client's input, without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StdioInputLine {
     /// Complete line of input, within the size limit.

@@ -54,7 +54,7 @@ pub enum CertificateTrust {
     AnyCertificate,
 }
 
-/// Connects to `place` within the time `within`.
+/// Connects to the address `place` within the time `within`.
 ///
 /// # Errors
 /// A sentence that explains why the connection failed.
@@ -84,8 +84,8 @@ pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedByteStr
     }
 }
 
-/// Connects to `place` and, if `tls_host` is set, checks with TLS that the server is `tls_host`.
-/// The connection and the TLS handshake may each take the time `within`.
+/// Connects to the address `place` and, if `tls_host` is set, checks with TLS that the server is
+/// `tls_host`. The connection and the TLS handshake may each take the time `within`.
 ///
 /// # Errors
 /// A sentence that explains why the connection failed.
@@ -125,7 +125,7 @@ pub(crate) async fn system_tls() -> Result<&'static TlsClient, String> {
     SYSTEM_TLS.get_or_try_init(create).await
 }
 
-/// Turns on TCP keepalive, so that a dead peer is noticed.
+/// Turns on TCP keepalive for `stream`, so that the system notices if the peer no longer exists.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -289,12 +289,13 @@ fn explain_certificate_error(
     }
 }
 
-/// Returns a name in a certificate, in backquotes. rustls writes it as `DnsName("a.example")`.
+/// Returns a name in a certificate, in backquotes. `written` is rustls's spelling of the name, such
+/// as `DnsName("a.example")`.
 fn quoted_name(written: &str) -> String {
     format!("`{}`", written.split('"').nth(1).unwrap_or(written))
 }
 
-/// Returns ` on DATE`, or an empty text if the time is out of range.
+/// Returns ` on DATE` for `time`, or an empty text if `time` is out of range.
 fn on_date(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let at = Timestamp::from_second(seconds);

@@ -1,6 +1,7 @@
-//! HTTP for tools: one request, one response, within a time limit.
+//! HTTP client for tools: one request, one response, within a time limit.
 //!
-//! It follows no redirect, does not retry, keeps no connection open, and ignores proxy variables.
+//! The client follows no redirect, does not retry, keeps no connection open, and ignores proxy
+//! variables.
 
 use std::error::Error as _;
 use std::io;
@@ -18,7 +19,7 @@ use toolgate_net::{HttpClient, HttpUrl};
 
 use crate::dial::dial_url;
 
-/// The time limit of a connection, and of its TLS handshake.
+/// The time limit for opening a connection, and for the TLS handshake after that.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The default time limit of a request, from name lookup to the last byte of the response.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,11 +41,12 @@ impl Default for HttpFetcher {
     }
 }
 
-/// A POST request. The type does not implement `Debug`, because a request contains a secret key.
+/// A POST request with a JSON body. The type does not implement `Debug`, because a request contains
+/// a secret key.
 pub struct JsonPostRequest<'a> {
     /// The JSON text to send as the body of the request.
     pub json: Vec<u8>,
-    /// The secret for the `Authorization: Bearer` header.
+    /// The secret for the `Authorization: Bearer` header. `None` sends no such header.
     pub key: Option<&'a str>,
     /// The time limit, from name lookup to the last byte of the response.
     pub timeout: Duration,
@@ -73,7 +75,8 @@ pub struct CacheableHttpResponse {
 }
 
 impl HttpFetcher {
-    /// Sends a GET request to `target`.
+    /// Sends a GET request to `target`. The request may take the time `within`, and at most
+    /// `answer_bytes_max` bytes of the response body are read.
     ///
     /// # Errors
     /// A sentence that explains why there is no response.
@@ -127,7 +130,8 @@ impl HttpFetcher {
         self.exchange(request, within, answer_bytes_max).await
     }
 
-    /// Sends `request` and reads its response within the time `within`.
+    /// Sends `request` and reads the response within the time `within`. Reads at most
+    /// `answer_bytes_max` bytes of its body.
     async fn exchange(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -184,7 +188,7 @@ fn timeout_message(within: Duration) -> String {
     format!("timed out after {} s", within.as_secs_f32())
 }
 
-/// Returns `true` if `err` means that the stream ended early.
+/// Returns `true` if `err` means that the connection ended before the response was complete.
 fn is_hangup(err: &hyper::Error) -> bool {
     let source = err.source().and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)

@@ -9,12 +9,12 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A watch on folders. It reports when an entry appears, disappears, is written or gets other
+/// A watch on folders, which reports when an entry appears, disappears, is written or gets other
 /// permissions.
 pub struct FolderChangeSignal(AsyncFd<OwnedFd>);
 
 impl FolderChangeSignal {
-    /// Starts to watch `folders`. Skips folders that cannot be watched, except the first.
+    /// Starts to watch `folders`. Skips folders that cannot be watched, unless it is the first.
     ///
     /// # Errors
     /// The first folder cannot be watched.
@@ -35,7 +35,8 @@ impl FolderChangeSignal {
         Ok(Self(queue_reader(queue)?))
     }
 
-    /// Waits until something has happened since the last call.
+    /// Waits for a change in a watched folder. Returns at once if something changed since the last
+    /// call.
     ///
     /// # Errors
     /// The inotify queue cannot be read.

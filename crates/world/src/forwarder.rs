@@ -1,9 +1,9 @@
-//! Connects a confined program to the hosts that its rules allow, and to no others.
+//! Connects a confined program to the hosts that its rules allow, and to no other hosts.
 //!
 //! The program has a network namespace of its own, without a network. The sandbox helper opens a
 //! listener there, on the loopback interface, and hands it to the server. The server serves an HTTP
 //! proxy on it: it accepts connections in the program's network, and opens its own connections in
-//! the machine's network. So no process of the namespace needs a way out of it.
+//! the machine's network. So no process of the namespace needs access to the machine's network.
 //!
 //! Each run has its own namespace, listener and forwarder.
 
@@ -46,8 +46,8 @@ pub(crate) use tls_inspector::{TlsInspector, trust_variables};
 use gate::ForwarderHostGate;
 use refused_hosts::RefusedHosts;
 
-/// The port on which programs find the forwarder in their network. It is below the ports that the
-/// kernel chooses, and above those that need privileges.
+/// The port on which confined programs find the forwarder in their network. This port is below
+/// those that the kernel chooses, and above those that need privileges.
 pub(crate) const FORWARDER_PORT: u16 = 29_517;
 /// The maximum number of connections of one program to its forwarder at the same time. Further
 /// connections wait.
@@ -55,21 +55,21 @@ const CONNECTIONS_MAX: usize = 256;
 /// The pause after a connection could not be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The hosts that a program may reach, and the setting that names them.
+/// The hosts that a program may reach, and the name of the setting that lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramHostAccess {
     /// Rules that name the hosts that the program may reach.
     pub rules: HostRules,
-    /// The package managers whose configuration names further hosts. They are asked before the
-    /// program starts.
+    /// The package managers whose configuration names further hosts. toolgate asks them for these
+    /// hosts before the program starts.
     pub sources: Vec<PackageHostSource>,
     /// The setting in which the rules are, for messages: for example `sandbox.hosts`.
     pub setting: String,
 }
 
 impl ProgramHostAccess {
-    /// Creates the access that the rules and presets `hosts` in `setting` describe. `None` if there
-    /// are none.
+    /// Creates the access that the rules and presets in `hosts` describe. Returns `None` if `hosts`
+    /// is empty. `setting` is the name of the setting that contains `hosts`.
     ///
     /// # Errors
     /// A sentence about the first invalid rule or unknown preset, which names `setting`.
@@ -84,7 +84,8 @@ impl ProgramHostAccess {
         Ok((!hosts.is_empty()).then(access))
     }
 
-    /// Returns this access with the hosts and sources of `other`, too. The setting stays the same.
+    /// Returns this access with the rules and package managers of `other` added. The name of the
+    /// setting stays the same.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut sources = [&self.sources[..], &other.sources[..]].concat();
@@ -104,8 +105,8 @@ pub struct ProgramNetworkUsage {
     pub refused: Vec<RefusedHost>,
 }
 
-/// The proxy through which one run of a program reaches its allowed hosts. Dropping it closes all
-/// its connections.
+/// The proxy through which one run of a program reaches its allowed hosts. Dropping this value
+/// closes all connections of the proxy.
 pub(crate) struct NetworkForwarder {
     _serving: AbortOnDropHandle<()>,
     _agent: Option<AbortOnDropHandle<()>>,
@@ -113,9 +114,9 @@ pub(crate) struct NetworkForwarder {
 }
 
 impl NetworkForwarder {
-    /// Serves `listener`, a listening socket in a program's network. `inspector` checks requests
-    /// over TLS if `access` limits paths or the program gets credentials. `agent` is for programs
-    /// that may use SSH. Needs a runtime.
+    /// Starts a forwarder on `listener`, a listening socket in a program's network. `inspector`
+    /// checks requests over TLS if `access` limits paths or the program gets credentials. `agent`
+    /// is for programs that may use SSH. Call this in a runtime.
     pub(crate) fn start(
         listener: OwnedFd,
         access: &Arc<ProgramHostAccess>,
@@ -140,15 +141,15 @@ impl NetworkForwarder {
     }
 }
 
-/// Opens the listener of a forwarder in the network of this process.
+/// Opens the listener of a forwarder on the loopback interface of this process's network namespace.
 pub(crate) fn open_listener() -> io::Result<OwnedFd> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, FORWARDER_PORT));
     std::net::TcpListener::bind(address).map(OwnedFd::from)
 }
 
-/// Returns the environment variables that name the forwarder. Connections to the program's own
-/// loopback interface bypass it, unless `rules` allow connections to the machine's loopback
-/// interface.
+/// Returns the environment variables that name the forwarder as proxy. Connections to the program's
+/// own loopback interface bypass the forwarder, unless `rules` allow connections to the machine's
+/// loopback interface.
 pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsString, OsString)> {
     const PROXY_NAMES: [&str; 6] =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];

@@ -20,7 +20,7 @@ fn protected(bytes: &[u8]) {
 }
 
 /// Fuzzes the conversion of a caller's path to a path relative to the workspace: the result must be
-/// the end of the given path, without a leading slash, a NUL or a name that is too long.
+/// a suffix of the caller's path, without a leading slash, a NUL or a name that is too long.
 fn paths(bytes: &[u8]) {
     root::fuzz_paths(bytes);
 }

@@ -1,4 +1,4 @@
-//! The only code that touches the workspace, starts programs and opens connections to others.
+//! The only crate that accesses the workspace, starts programs and opens connections to servers.
 //!
 //! Tools, upstreams and the server receive the types of this crate: a [`Root`] for files, a
 //! [`ProcessRunner`] for programs, an [`HttpFetcher`] for requests.

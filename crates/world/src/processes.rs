@@ -1,4 +1,4 @@
-//! Starts programs and ends each of them together with every process it started.
+//! Starts programs, and ends each of them together with every process that it started.
 //!
 //! Callers decide which program may run and with which environment. This module guarantees that no
 //! process outlives its run or the server, even if the server is killed. It also limits the memory
@@ -47,16 +47,16 @@ use spawn::ProgramSpawner;
 use super::forwarder::ProgramNetworkUsage;
 use super::sandbox::{LeftoverPlaceholders, ProgramConfinement, Sandbox, SandboxCoverage};
 
-/// A starter of programs. Clones share one spawning thread.
+/// A starter of programs. Clones share the thread that starts the processes.
 #[derive(Clone)]
 pub struct ProcessRunner(Arc<ProcessRunnerState>);
 
 struct ProcessRunnerState {
-    /// The server's own environment at its start.
+    /// The environment variables that the server had when it started.
     environment: BTreeMap<OsString, OsString>,
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
-    /// The answers of package managers that were asked for their hosts.
+    /// The cached answers of package managers that were asked for the hosts of their registries.
     host_answers: ConfiguredRegistryHostsCache,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -68,28 +68,29 @@ pub struct ProgramStartRequest {
     pub program: ResolvedProgram,
     /// The program's arguments, passed on unchanged.
     pub args: Vec<OsString>,
-    /// The working directory. An open handle, so that no rename can replace it.
+    /// The working directory, as an open handle, so that renaming a folder cannot replace it.
     pub cwd: OwnedFd,
     /// The complete environment of the program.
     pub env: BTreeMap<OsString, OsString>,
-    /// The bytes for standard input. With `None`, standard input is empty.
+    /// The bytes to write to standard input. With `None`, standard input is empty.
     pub stdin: Option<Vec<u8>>,
     /// Limits of the program's time and output.
     pub bounds: ProgramRunLimits,
-    /// The confinement. With `None`, the program has all rights of the server.
+    /// The confinement in the sandbox. With `None`, the program has all rights of the server.
     pub confinement: Option<ProgramConfinement>,
 }
 
 /// The limits of one run of a program: its time and its stored output.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramRunLimits {
-    /// The time after which the program is asked to stop.
+    /// The time after which the server asks the program to stop (SIGTERM).
     pub timeout: Duration,
-    /// The time between asking the program to stop and killing it.
+    /// The time between asking the program to stop (SIGTERM) and killing it (SIGKILL).
     pub grace: Duration,
-    /// The bytes of each output stream to keep in memory.
+    /// The maximum number of bytes of each output stream to keep in memory.
     pub memory_bytes_max: usize,
-    /// The bytes of each output stream to keep on disk once it exceeds the memory limit.
+    /// The maximum number of bytes of each output stream to keep on disk, once the stream exceeds
+    /// the memory limit.
     pub spool_bytes_max: u64,
 }
 
@@ -105,7 +106,7 @@ pub struct ProgramOutcome {
     pub stdout: CapturedOutput,
     /// Output that the program wrote to standard error.
     pub stderr: CapturedOutput,
-    /// The layers of the sandbox that confined the program.
+    /// The profile that confined the program, and the sandbox layers that were missing.
     pub sandbox: Arc<SandboxCoverage>,
     /// Use of the network by the program.
     pub network: ProgramNetworkUsage,
@@ -180,7 +181,7 @@ impl ProcessRunner {
         self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// Returns the server's own environment at its start.
+    /// Returns the environment variables that the server had when it started.
     pub fn variables(&self) -> &BTreeMap<OsString, OsString> {
         &self.0.environment
     }
@@ -236,7 +237,7 @@ impl ProcessRunner {
         running::run(self, start, cancel, watch).await
     }
 
-    /// Starts a program with open pipes. It runs until the returned value is dropped.
+    /// Starts a program with open pipes. The program runs until the returned value is dropped.
     ///
     /// # Errors
     /// The program cannot be started. The error is `Interrupted` if the server is closing.
@@ -250,7 +251,8 @@ impl ProcessRunner {
     /// function of the executable must call
     /// [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
     ///
-    /// The starter does not keep this runner alive. Without it, no more workers start.
+    /// The starter does not keep this runner alive. After the runner is dropped, no more workers
+    /// start.
     pub fn workers(
         &self,
         name: &'static str,
@@ -268,9 +270,9 @@ impl ProcessRunner {
     /// Kills the programs that an exited server with the mark `mark` left running. Returns `true`
     /// if it found any.
     ///
-    /// Usually that server's keeper process has already killed them, unless it was killed too.
-    /// Blocks until no program is left, for at most 10 s. Does nothing if `mark` belongs to this
-    /// server or to a server that started it.
+    /// Usually that server's keeper process has already killed these programs, unless the keeper
+    /// was killed too. Blocks until no program is left, for at most 10 s. Does nothing if `mark`
+    /// belongs to this server or to a server that started it.
     pub fn kill_leftovers_of(&self, mark: ServerProcessMark) -> bool {
         mark != self.mark()
             && !mark.matches(RlimitLocksValues::read_own())
@@ -280,13 +282,13 @@ impl ProcessRunner {
     /// Reports that this server is not frozen. Unless the next report comes within `silence`, all
     /// programs of this server are killed. With zero, no further report is due.
     ///
-    /// Servers that share jobs report, because another one may run a job again if this one is
+    /// Servers that share jobs report, because another server may run a job again if this server is
     /// silent. The time does not count while the machine is suspended.
     pub fn report_alive(&self, silence: Duration) {
         self.0.spawner.report_alive(silence);
     }
 
-    /// Stops all running programs and waits for their end.
+    /// Stops all running programs and waits until they have ended.
     pub async fn close(&self) {
         self.0.shutdown.cancel();
         self.0.tasks.close();

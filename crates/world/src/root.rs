@@ -70,22 +70,22 @@ pub use work::DiskWorkMonitor;
 
 /// A workspace, held open as a directory. Clones are cheap.
 ///
-/// Symlinks that lead to a path in the workspace are followed. All others are refused.
+/// Symlinks that lead to a path in the workspace are followed. All other symlinks are refused.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<WorkspaceRootHandle>,
     rules: Arc<CompiledOwnerSettings>,
-    /// The ignore rules that apply above the root, if it is in a larger repository.
+    /// The ignore rules of the folders above the root, if the root is in a larger repository.
     ignored_above: Option<Arc<IgnoreRules>>,
 }
 
-/// The rules that the owner chooses for a workspace: its protected paths, and the files that get a
-/// hash as etag.
+/// The rules that the owner of a workspace sets: its protected paths, and the limit of files that
+/// get a hash as etag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceOwnerSettings {
-    /// Names of files and folders that can be read but never changed, at any depth.
+    /// Names of files and folders that tools can read but never change, at any depth.
     pub protected: Vec<String>,
-    /// Paths from the root that can be read but never changed, such as `skills`.
+    /// Paths relative to the root that tools can read but never change, such as `skills`.
     pub protected_at_root: Vec<String>,
     /// The size of the largest file whose etag is a hash of its content, in bytes. Default: 64 MiB.
     pub hashed_bytes_max: u64,
@@ -153,13 +153,13 @@ impl Root {
         Ok(Self { handle: Arc::new(held), rules: self.rules.clone(), ignored_above: None })
     }
 
-    /// Returns this root with other `rules`.
+    /// Returns this root with the owner's settings replaced by `rules`.
     pub fn with_rules(self, rules: &WorkspaceOwnerSettings) -> Self {
         Self { rules: Arc::new(CompiledOwnerSettings::new(rules)), ..self }
     }
 
-    /// Returns this root with the ignore rules above it, if it is a folder of a larger repository.
-    /// The rules are read only once, by this function.
+    /// Returns this root with the ignore rules of the folders above it, if it is a folder of a
+    /// larger repository. Reads these rules now, and never again.
     pub fn with_ignore_rules_above(self) -> Self {
         let ignored_above = IgnoreRules::above_root(self.path());
         Self { ignored_above, ..self }
@@ -171,7 +171,8 @@ impl Root {
         &self.handle.path
     }
 
-    /// Opens the directory at `path` as a handle for entering and lookups (`O_PATH`).
+    /// Opens the directory at `path` as a handle for entering it and for lookups below it
+    /// (`O_PATH`).
     ///
     /// # Errors
     /// The path is missing, not a directory, or not below the root.

@@ -97,9 +97,11 @@ struct SandboxState {
     network_tests: SandboxNetworkTestResults,
     reserved: ReservedFileNames,
     idle: IdleSandboxHelpers,
-    /// A thread that tests the sandbox on this system. `None` if no program is confined.
+    /// A thread outside the server's own confinement, which tests the sandbox on this system.
+    /// `None` if no program is confined.
     unconfined_thread: Option<Arc<UnconfinedThread>>,
-    /// The sandbox capabilities of this system, tested before the first confined program.
+    /// The sandbox capabilities of this system. Tests determine them before the first confined
+    /// program starts.
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
 
@@ -118,7 +120,7 @@ pub struct ProgramConfinement {
     pub workspace: Root,
     /// `true` if the program may only read the workspace, even if its profile allows more.
     pub read_only: bool,
-    /// The repository's `.git` folder, if the program is git and may change it.
+    /// The workspace's `.git` folder, if the program is git and may change this folder.
     pub git_folder: Option<PathBuf>,
     /// Additional paths that the program sees.
     pub visible_paths: Vec<PathBuf>,
@@ -152,7 +154,7 @@ impl ProgramConfinement {
         !self.read_only && self.profile != SandboxProfile::ReadOnly
     }
 
-    /// Returns `true` if the program may reach any host outside its own network.
+    /// Returns `true` if the program may reach any host outside its own network namespace.
     pub fn has_network(&self) -> bool {
         self.hosts.is_some() || self.profile >= SandboxProfile::Network
     }
@@ -167,20 +169,20 @@ impl ProgramConfinement {
 /// Paths that the server passes to the sandbox in addition to the [`SandboxSettings`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPaths {
-    /// The values of `PATH` by which programs are looked up.
+    /// The values of `PATH` in which the server searches for programs.
     pub search_paths: Vec<String>,
     /// Paths that no program may change, relative to the workspace.
     pub guarded: Vec<String>,
     /// Paths of instructions for agents, relative to the workspace. No program may change them, but
-    /// git may check out committed ones.
+    /// git may check out committed versions.
     pub instructions: Vec<String>,
     /// The server's own folders, as absolute paths. They are hidden from all programs.
     pub hidden: Vec<PathBuf>,
     /// The folder of the package caches, as an absolute path. The programs of each workspace write
     /// to a subfolder. `None` if there are no caches.
     pub package_caches: Option<PathBuf>,
-    /// The folder in which the server remembers the hosts that a person allowed, as an absolute
-    /// path. `None` if it forgets them.
+    /// The folder in which the server stores the hosts that a person allowed, as an absolute path.
+    /// `None` if it does not store them.
     pub allowed_hosts: Option<PathBuf>,
 }
 
@@ -212,7 +214,8 @@ impl Sandbox {
         Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedFileNames::default()))
     }
 
-    /// Returns this sandbox with other `settings` and `paths`. Everything else stays the same.
+    /// Returns a sandbox with `settings` and `paths`, which shares the reserved names and the
+    /// unconfined thread of this sandbox.
     ///
     /// # Errors
     /// Fails if the settings are invalid.
@@ -253,9 +256,9 @@ impl Sandbox {
         Some(ProgramConfinement { hosts, ..confinement })
     }
 
-    /// Returns the access of `tool`, which restores dependencies, to the user's package registry.
-    /// `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the profile of other programs is
-    /// not `workspace`.
+    /// Returns the setting for the access of `tool`, which restores dependencies, to the user's
+    /// package registry. `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the profile of
+    /// other programs is not `workspace`.
     pub fn restore_access(&self, tool: &str) -> Option<RestoreRegistryAccess> {
         let SandboxState { settings, rules, .. } = &*self.0;
         let is_ruled = rules.iter().any(|rule| rule.tools.is_match(tool));
@@ -293,7 +296,7 @@ impl Sandbox {
         &self.0.paths
     }
 
-    /// Returns `true` if no program but git may change the workspace's `.git`.
+    /// Returns `true` if no program but git may change the workspace's `.git` folder.
     pub(super) fn protects_git_folder(&self) -> bool {
         self.0.settings.git == GitFolderAccess::Read
     }
@@ -328,8 +331,8 @@ impl Sandbox {
         view::writable_folders(&self.0.settings, &variable)
     }
 
-    /// Returns the layers of `profile` that are in force for programs in `workspace`. `variables`
-    /// is the server's environment.
+    /// Returns the coverage of `profile` for programs in `workspace`: the profile with its missing
+    /// layers. `variables` is the server's environment.
     ///
     /// # Errors
     /// This system cannot confine programs.

@@ -1,9 +1,9 @@
 //! Notifies subscribers when files of a workspace change. Watches nothing if there are no
 //! subscribers.
 //!
-//! inotify reports the folder in which something changed. The module then reads that folder to find
-//! the changed files. It watches a folder by its open handle, so that no path can lead the watch
-//! out of the root.
+//! inotify reports the folder in which an entry changed. The module then reads that folder to find
+//! the changed files. The module watches a folder by its open handle, so that no path can lead the
+//! watch out of the root.
 
 mod folder_watches;
 mod watched_files;
@@ -74,7 +74,7 @@ struct FileWatchRequest {
     /// The URI of the watched file, which notifications contain.
     uri: Arc<str>,
     changes: ChangeFeed,
-    /// The sender of the result, once the file is watched or cannot be.
+    /// The channel that receives the result once the file is watched or cannot be watched.
     ready: Option<oneshot::Sender<Result<(), ToolError>>>,
 }
 
@@ -86,7 +86,7 @@ struct WorkspaceListWatchRequest {
     since: FileTime,
 }
 
-/// A guard that ends one subscription when dropped.
+/// A guard of one subscription. Dropping the guard ends the subscription.
 struct FileWatchSubscription {
     live: Arc<ActiveFileWatch>,
     number: u64,
@@ -98,8 +98,8 @@ impl FileWatcher {
         Self(Arc::new(FileWatcherState { root: root.clone(), watch: Mutex::default() }))
     }
 
-    /// Notifies `changes` under the name `uri` when the file at `path` changes, appears or
-    /// disappears.
+    /// Sends a notification about `uri` to `changes` when the file at `path` changes, appears or
+    /// disappears. Ends when the returned guard is dropped.
     ///
     /// # Errors
     /// The system has no free watches.
@@ -133,7 +133,8 @@ impl FileWatcher {
         }
     }
 
-    /// Notifies `changes` when files of the workspace appear or disappear.
+    /// Sends a notification to `changes` when files of the workspace appear or disappear. Ends when
+    /// the returned guard is dropped.
     pub fn watch_list(&self, changes: &ChangeFeed) -> KeepActiveGuard {
         match self.active_watch() {
             Ok(live) => {
@@ -212,7 +213,7 @@ impl Drop for ActiveFileWatch {
     }
 }
 
-/// A guard that marks the watch as ended when dropped.
+/// A guard of the watching task. Dropping the guard marks the watch as ended.
 struct FileWatchEndGuard(Arc<SharedWatchState>);
 
 impl Drop for FileWatchEndGuard {

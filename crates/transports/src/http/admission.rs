@@ -23,7 +23,7 @@ pub struct RequestOriginRules {
     scheme: &'static str,
 }
 
-/// Reason why the rules reject a request, with the response.
+/// Reason why the rules for `Host` and `Origin` reject a request, with the response.
 pub(crate) struct RequestOriginRefusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,

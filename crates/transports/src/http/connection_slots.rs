@@ -25,7 +25,7 @@ pub(super) struct ConnectionSlots {
     table: Mutex<ConnectionSlotTable>,
     /// Number of new connections that wait for a slot.
     waiting: AtomicUsize,
-    /// Signal that a slot may be available, while connections wait.
+    /// Signal that a slot may have become available. Connections that wait for a slot receive it.
     changed: Notify,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct ConnectionSlotLimits {
     pub(super) streams: usize,
     /// Maximum number of long-lived streams and WebSockets per authenticated caller.
     pub(super) streams_each: usize,
-    /// Counter of current connections and streams.
+    /// Counter of the listener's current connections and streams.
     pub(super) occupancy: OpenConnectionCounter,
 }
 
-/// Table of the slots of all connections of a listener.
+/// State of a listener's slots: an entry for each connection, and the numbers of streams.
 #[derive(Default)]
 struct ConnectionSlotTable {
     next_number: u64,
@@ -140,8 +140,8 @@ impl ConnectionSlotEntry {
         self.activity.store(word, Ordering::SeqCst);
     }
 
-    /// Takes the slot away from the connection. Returns false if the connection's activity is no
-    /// longer `seen`.
+    /// Makes the connection lose its slot. Returns false and changes nothing if the connection's
+    /// activity is no longer `seen`.
     fn evict(&self, PackedConnectionActivity(seen): PackedConnectionActivity) -> bool {
         let PackedConnectionActivity(gone) = PackedConnectionActivity::GONE;
         let is_as_seen =
@@ -217,8 +217,8 @@ impl ConnectionSlots {
         Some(ConnectionSlot { slots: self.clone(), number, entry: place, _counted })
     }
 
-    /// Reserves a place for a long-lived stream of `caller`, or for an unauthenticated WebSocket.
-    /// Returns `None` at the limit.
+    /// Counts a new long-lived stream of `caller`, or an unauthenticated WebSocket if `caller` is
+    /// `None`. Returns `None` if the maximum number of streams is open.
     pub(super) fn reserve_stream(
         self: &Arc<Self>,
         caller: Option<&Caller>,
@@ -248,12 +248,13 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// Waits until the slot is taken away from this connection.
+    /// Waits until this connection loses its slot to another connection.
     pub(super) async fn wait_evicted(&self) {
         self.entry.evicted.cancelled().await;
     }
 
-    /// Notes the start of a request on the connection. The request ends when its answer is sent.
+    /// Records the start of a request on the connection. Its activity is `Unauthenticated` until
+    /// the request is marked as authenticated.
     pub(super) fn begin_turn(self: &Arc<Self>) -> OpenHttpRequest {
         self.set_activity(ConnectionActivityKind::Unauthenticated);
         OpenHttpRequest { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
@@ -339,7 +340,8 @@ impl Drop for OpenHttpRequest {
     }
 }
 
-/// Reserved place of a long-lived stream, which is released on drop.
+/// Reservation for one long-lived stream, which counts towards the limit of streams until it is
+/// dropped.
 pub(super) struct LongStreamSlot {
     slots: Arc<ConnectionSlots>,
     caller: Option<Caller>,
@@ -347,7 +349,7 @@ pub(super) struct LongStreamSlot {
 }
 
 impl LongStreamSlot {
-    /// Returns true if the stream is of an authenticated caller.
+    /// Returns true if the caller of the stream is authenticated.
     pub(super) fn is_authenticated(&self) -> bool {
         self.caller.is_some()
     }

@@ -20,7 +20,8 @@ struct CorsPreflight {
 }
 
 impl CorsRequestOrigin {
-    /// Reads the origin of an accepted `request`. Returns `None` if no web page sent it.
+    /// Reads the CORS data of an accepted `request`. Returns `None` if no web page sent the
+    /// request.
     pub(super) fn from_request<B>(request: &Request<B>) -> Option<Self> {
         let headers = request.headers();
         let origin = headers.get(ORIGIN)?.clone();
@@ -38,7 +39,7 @@ impl CorsRequestOrigin {
         self.preflight.is_some()
     }
 
-    /// Adds the CORS headers for the page's origin to a response.
+    /// Adds the CORS headers that let a page of this origin read the response.
     pub(super) fn add_headers(self, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
         headers.insert(VARY, HeaderValue::from_static("origin"));

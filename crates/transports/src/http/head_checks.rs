@@ -44,7 +44,7 @@ struct RequestHeadChecker {
     head: RequestHeadFields,
 }
 
-/// Position in the stream of requests: in a head or in a body.
+/// Position in the received bytes of a connection: in a request head or in a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum HttpFramingState {
     /// Position inside a request head or before it.
@@ -71,6 +71,9 @@ const HEAD_BYTES_MAX: usize = 128 << 10;
 
 impl RequestHeadChecker {
     /// Checks the request heads in the next `bytes` of the connection.
+    ///
+    /// # Errors
+    /// The problem that makes a request head ambiguous.
     fn check_bytes(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match &mut self.position {
@@ -127,7 +130,7 @@ impl RequestHeadChecker {
         }
     }
 
-    /// Stops checking request heads on this connection.
+    /// Makes the checker accept all further bytes of this connection unchecked.
     fn stop(&mut self) {
         *self = Self { position: HttpFramingState::Last, ..Self::default() };
     }
@@ -170,6 +173,10 @@ impl RequestHeadFields {
     }
 
     /// Returns what follows the request head on the connection, such as a body of a known length.
+    ///
+    /// # Errors
+    /// The problem with the head, if two header fields contradict each other about the length of
+    /// the body.
     fn finish(self) -> Result<HttpFramingState, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
             (Some(_), true, _) => {
@@ -239,8 +246,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RequestHeadCheckedStream<S> {
     }
 }
 
-/// Checks that the verdict on the requests in `bytes` does not depend on how they are split, and
-/// that lengths are unambiguous. Used by fuzzing.
+/// Checks that the verdict on the requests in `bytes` does not depend on how the bytes are split,
+/// and that lengths are unambiguous. Used by fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let position_after = |size: usize| {
@@ -280,8 +287,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after it, or
-    /// the problem.
+    /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after `text`,
+    /// or the problem.
     fn position_after(text: &str, size: usize) -> Result<HttpFramingState, &'static str> {
         let mut checker = RequestHeadChecker::default();
         text.as_bytes().chunks(size).try_for_each(|piece| checker.check_bytes(piece))?;

@@ -26,7 +26,8 @@ pub struct HttpListener {
 }
 
 impl HttpListener {
-    /// Serves connections on `workers`, or on the thread that accepts them if `None`.
+    /// Makes `workers` serve the connections of this listener. With `None`, the thread that accepts
+    /// a connection also serves it.
     pub fn with_workers(self, workers: Option<WorkerPool>) -> Self {
         Self { workers, ..self }
     }

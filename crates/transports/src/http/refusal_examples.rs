@@ -18,7 +18,7 @@ pub struct RefusalResponseExample {
     pub text: String,
 }
 
-/// Request heads that are refused, one for each check of heads.
+/// Request heads that the server rejects as ambiguous, one example for each check.
 const REFUSED_HEADS: [&str; 8] = [
     "GET / HTTP/1.1\n",
     "GET / HTTP/1.1\rx\r\n",

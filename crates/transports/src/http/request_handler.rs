@@ -42,7 +42,8 @@ pub(super) struct RequestHandler {
     application: Arc<dyn HttpApplication>,
     admission: RequestOriginRules,
     pub(super) slots: Arc<ConnectionSlots>,
-    /// Memory of request bodies. Each body keeps its share until the request is answered.
+    /// Memory budget for request bodies. Each body keeps its reservation until the request is
+    /// answered.
     input_memory: InputMemoryBudget,
     pub(super) unsent: Arc<UnsentByteCounter>,
     pub(super) spin_permit: BusyPollPermit,
@@ -228,9 +229,9 @@ impl RequestHandler {
         }
     }
 
-    /// Returns the served path for `path`: the path without the slash at its end, which many
-    /// clients add, or the path itself. After a redirect, some of these clients would lose the
-    /// body.
+    /// Returns the served path for `path`, if there is one: `path` itself, or `path` without the
+    /// slash at its end, which many clients add. A redirect would make some of these clients lose
+    /// the body.
     fn served_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         let mut paths = bare_path(path).into_iter().chain([path]);
         paths.find(|path| self.application.serves(path))
@@ -255,7 +256,7 @@ impl RequestHandler {
     }
 
     /// Reads a request body of at most `max` bytes. Its memory is charged to `holder`. The caller
-    /// must keep the returned share of the memory until the answer.
+    /// must keep the returned memory reservation until the request is answered.
     async fn read_body(
         &self,
         body: IncomingBody,
@@ -330,8 +331,8 @@ impl RequestHandler {
         Ok((whole.freeze(), share))
     }
 
-    /// Returns the memory in bytes that is charged for the JSON values of `body`, which exist
-    /// beside it once it is parsed.
+    /// Returns the number of bytes to charge for the JSON values of `body`. After parsing, these
+    /// values exist in memory in addition to the body.
     fn parsed_bytes(&self, body: &[u8]) -> usize {
         if body.len() <= SMALL_BODY_BYTES_MAX {
             return 0;
@@ -354,11 +355,11 @@ impl RequestHandler {
 pub(super) const JSON: &str = "application/json";
 /// Media type of forms of web pages.
 const FORM: &str = "application/x-www-form-urlencoded";
-/// Largest request body that is read of an unauthenticated or bodiless request, in bytes. It
-/// suffices to find the message id.
+/// Largest request body that is read if the sender is unauthenticated or the request needs no body,
+/// in bytes. This size suffices to find the message id.
 const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Returns true if the application may need the whole body of the request.
+/// Returns true if the application may need the complete body of the request.
 fn needs_body(head: &FrameMetadata, sender: &RequestSenderIdentity) -> bool {
     *sender != RequestSenderIdentity::Anonymous
         && matches!(head, FrameMetadata::Http { method: Method::POST, .. })
@@ -397,8 +398,8 @@ fn head(parts: Parts, path: String) -> FrameMetadata {
     FrameMetadata::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
-/// Returns the text of the error response for a URL path that is not among the served `paths`.
-/// `nearest` is a similar one.
+/// Returns the text of the error response for the URL path `path`, which is not served. `paths` are
+/// the served paths, and `nearest` is a similar one.
 pub(super) fn unknown_path_text(path: &str, nearest: Option<&str>, paths: &[&str]) -> String {
     match nearest {
         Some(nearest) => format!("nothing is served at {path}; did you mean {nearest}?\n"),
@@ -406,7 +407,8 @@ pub(super) fn unknown_path_text(path: &str, nearest: Option<&str>, paths: &[&str
     }
 }
 
-/// Returns the refusal of a POST request whose body is not uncompressed JSON.
+/// Returns the reason to reject a POST request that is compressed, or whose content type is not
+/// `media_type`. Returns `None` for any other request.
 pub(super) fn unsupported_body(
     method: &Method,
     headers: &HeaderMap,

@@ -35,7 +35,7 @@ impl RequestBusyPollState {
         Self { history: BusyPollHistory::new(), answered_at: None, permit, guard: None }
     }
 
-    /// Records that something was sent to the client, so that its next request may follow soon.
+    /// Records that data was sent to the client, so that the client's next request may follow soon.
     pub(super) fn note_answer(&mut self) {
         self.answered_at = Some(Instant::now());
     }
@@ -48,8 +48,8 @@ impl RequestBusyPollState {
         }
     }
 
-    /// Polls `input` for a moment if the client usually sends its next request soon, after other
-    /// ready tasks have run. Returns true if data was read.
+    /// Waits a moment for the next request on `input` without sleeping, if the client usually sends
+    /// its next request soon. Other ready tasks run first. Returns true if data was read.
     pub(super) fn try_spin_read(
         &mut self,
         input: &impl AsFd,
@@ -113,7 +113,8 @@ mod tests {
         }
     }
 
-    /// Returns the state of a connection whose client is quick, even on a busy machine.
+    /// Returns the busy polling state of a connection with a quick client and the permit `lookout`,
+    /// even on a busy machine.
     fn quick(lookout: &BusyPollPermit) -> RequestBusyPollState {
         let mut spin = RequestBusyPollState::new(lookout.clone());
         spin.history = BusyPollHistory {
@@ -124,7 +125,8 @@ mod tests {
         spin
     }
 
-    /// Polls `spin` once. Returns the input that it found, and true if it wakes the task at once.
+    /// Polls `input` once with the state `spin`. Returns the data that was read, if any, and true
+    /// if the task was woken at once.
     fn found(spin: &mut RequestBusyPollState, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());

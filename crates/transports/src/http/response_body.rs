@@ -26,7 +26,8 @@ use super::unsent::UnsentBytesGuard;
 /// Body of an HTTP response.
 pub(super) struct ResponseBody {
     content: ResponseBodyContent,
-    /// The request that ends when this body is sent, and the connection's account of unsent bytes.
+    /// The request that ends when this body is sent, and the account of the connection's unsent
+    /// bytes.
     turn: Option<(OpenHttpRequest, Arc<UnsentBytesGuard>)>,
 }
 
@@ -91,8 +92,8 @@ pub(super) fn text_response(status: StatusCode, text: &str) -> Response<Response
     response
 }
 
-/// Creates an event stream response. `lasting` is the stream's reserved place, and `input` the
-/// memory of the request that it answers. The stream keeps both until it ends.
+/// Creates an event stream response. `lasting` counts the stream towards the limit of streams, and
+/// `input` is the memory of the request. The stream keeps both until it ends.
 pub(super) fn event_stream_response(
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Duration,
@@ -112,13 +113,13 @@ pub(super) fn event_stream_response(
 /// File in a response body that is read in pieces while the client receives it.
 pub(super) struct FileBodyPieces {
     handle: Arc<File>,
-    /// Number of bytes of the file that were already read and passed on.
+    /// Number of bytes of the file that have been passed on to the connection.
     offset: u64,
-    /// Size of the file.
+    /// Size of the file in bytes.
     bytes: u64,
     /// Pending read of the file's next piece.
     reading: Option<JoinHandle<io::Result<Bytes>>>,
-    /// Guard to be released after the file is sent.
+    /// Guard that the body holds until the whole file is sent.
     _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 

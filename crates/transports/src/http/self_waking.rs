@@ -20,7 +20,8 @@ const POLLING: u8 = 1;
 /// State of a future that was woken while it was being polled.
 const WOKEN: u8 = 2;
 
-/// Wrapper of a future that polls it again at once if it wakes itself.
+/// Wrapper of a future. If the future wakes itself while it is polled, the wrapper polls it again
+/// at once.
 pub(super) struct SelfWakingFuture<F> {
     pub(super) future: F,
     wake_state: Arc<SelfWakeState>,

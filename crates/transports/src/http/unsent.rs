@@ -38,7 +38,7 @@ struct UnsentConnectionBytes {
     disconnect: CancellationToken,
 }
 
-/// Account of the unsent bytes of one connection, closed on drop.
+/// Account of the unsent bytes of one connection. Dropping this value closes the account.
 pub(crate) struct UnsentBytesGuard {
     unsent: Arc<UnsentByteCounter>,
     number: u64,
@@ -71,7 +71,7 @@ impl UnsentByteCounter {
 }
 
 impl UnsentBytesGuard {
-    /// Adds `bytes` that wait to be sent to the connection's account.
+    /// Adds the number `bytes` to the connection's account. These bytes wait to be sent.
     pub(super) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > UNCOUNTED_UNSENT_BYTES {
@@ -79,8 +79,8 @@ impl UnsentBytesGuard {
         }
     }
 
-    /// Subtracts `bytes` that were written from the connection's account. Response heads are not
-    /// counted.
+    /// Subtracts the number `bytes` from the connection's account. These bytes were written.
+    /// Response heads are not counted.
     pub(super) fn subtract(&self, bytes: usize) {
         let less = |owed: usize| Some(owed.saturating_sub(bytes));
         let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

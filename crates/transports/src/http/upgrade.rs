@@ -16,7 +16,7 @@ pub(super) struct WebSocketRequest {
     accept: HeaderValue,
 }
 
-/// Error in an invalid WebSocket request.
+/// Error that makes the WebSocket request of a client invalid.
 #[derive(Debug)]
 pub(super) enum WebSocketHandshakeError {
     /// Unsupported version of the WebSocket protocol.
@@ -26,7 +26,8 @@ pub(super) enum WebSocketHandshakeError {
 }
 
 impl WebSocketRequest {
-    /// Parses the WebSocket handshake of `request`. Returns `None` if it requests no WebSocket.
+    /// Parses the WebSocket handshake of `request`. Returns `None` if `request` does not ask for a
+    /// WebSocket.
     pub(super) fn from_request<B>(
         request: &Request<B>,
     ) -> Result<Option<Self>, WebSocketHandshakeError> {
@@ -101,7 +102,7 @@ fn single_header(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     }
 }
 
-/// Returns true if the `Sec-WebSocket-Key` `key` has the form of 16 bytes in base64.
+/// Returns true if `key`, the value of `Sec-WebSocket-Key`, is the base64 encoding of 16 bytes.
 fn is_key(key: &[u8]) -> bool {
     let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(digit)

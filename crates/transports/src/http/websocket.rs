@@ -26,16 +26,16 @@ use client_socket::ClientWebSocket;
 use incoming::IncomingMessageMemory;
 use queue::{QueuePushRefusal, WebSocketMessageQueue};
 
-/// Size in bytes up to which the memory of a parsed message does not count towards the limit,
-/// because many such messages may be in flight on one connection.
+/// Memory in bytes, of text and parsed values, up to which a message is not charged to the memory
+/// budget, because many such messages may be in flight on one connection.
 const SMALL_MESSAGE_BYTES_MAX: usize = 48 << 10;
 
-/// Application side of a WebSocket conversation.
+/// Application that exchanges messages with one WebSocket client.
 pub trait WebSocketApplication: Send {
     /// Runs the conversation until it ends, and returns the reason for closing the WebSocket.
     ///
     /// The inbox and outbox report when the client leaves. If the future does not end within
-    /// `HttpServerLimits::drain` after that, it is dropped.
+    /// `HttpServerLimits::drain` after that, the server drops the future.
     fn run(self: Box<Self>, socket: WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason>;
 }
 
@@ -46,8 +46,8 @@ pub struct WebSocketHandle {
     pub inbox: WebSocketInbox,
     /// Messages to the client.
     pub outbox: WebSocketOutbox,
-    /// Token that is cancelled when shutdown starts. The conversation is cut after
-    /// `HttpServerLimits::drain`.
+    /// Token that is cancelled when shutdown starts. The server aborts the conversation if it does
+    /// not end within `HttpServerLimits::drain` after that.
     pub stopping: CancellationToken,
 }
 
@@ -58,7 +58,7 @@ pub struct WebSocketHandle {
 #[derive(Debug)]
 pub struct WebSocketInbox {
     queue: Arc<WebSocketMessageQueue>,
-    /// Memory of the messages that the client has sent.
+    /// Account of the memory of the messages that the client has sent.
     memory: Arc<IncomingMessageMemory>,
     message_bytes_max: usize,
 }
@@ -79,8 +79,8 @@ impl WebSocketInbox {
     /// Returns the next complete message of the client, text or binary. Returns `None` after the
     /// client left or broke the protocol.
     ///
-    /// The memory of a message is free again when the next one is requested, unless
-    /// [`take_memory`](Self::take_memory) has taken it. Cancel safe: no message is lost if the
+    /// The memory of a message is freed when the next message is requested, unless
+    /// [`take_memory`](Self::take_memory) was called for it. Cancel safe: no message is lost if the
     /// future is dropped.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.memory.release_taken();
@@ -91,12 +91,12 @@ impl WebSocketInbox {
         message
     }
 
-    /// Takes the memory of `message`, the last one that [`next`](Self::next) returned, and adds the
-    /// memory of its JSON values, which exist beside it once it is parsed. The result must be kept
-    /// until the message is answered.
+    /// Returns the memory reservation of `message`, the last one that [`next`](Self::next)
+    /// returned, and reserves memory for the JSON values that exist beside the message after
+    /// parsing. Keep the result until the message is answered.
     ///
     /// # Errors
-    /// There is no memory for the values.
+    /// There is no memory for the JSON values.
     pub fn take_memory(
         &mut self,
         message: &[u8],
@@ -121,7 +121,7 @@ pub struct WebSocketOutbox {
     outbound: Arc<SharedWebSocketOutbox>,
 }
 
-/// Error for a client that has left or was dropped as too slow.
+/// Error for a client that has left, or that the server dropped as too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientGoneError;
 
@@ -140,8 +140,8 @@ impl WebSocketOutbox {
         }
     }
 
-    /// Queues `text`, which must be UTF-8, for the client, and waits for room. A client that does
-    /// not read in time is dropped.
+    /// Queues `text`, which must be UTF-8, for the client. Waits while the queue is full. A client
+    /// that does not read in time is dropped.
     ///
     /// Waiting senders are served in order, but [`try_send`](Self::try_send) may overtake them.
     ///
@@ -171,7 +171,7 @@ impl WebSocketOutbox {
 #[derive(Debug)]
 struct SharedWebSocketOutbox {
     queue: WebSocketMessageQueue,
-    /// Lock that lets one sender at a time wait for room in the queue.
+    /// Lock that lets one sender at a time wait until the queue is not full.
     send_lock: Turnstile<()>,
     gone: CancellationToken,
     send_timeout: Duration,
@@ -184,17 +184,17 @@ impl SharedWebSocketOutbox {
         ClientGoneError
     }
 
-    /// Lets no more messages into the queue. Queued messages may still be sent.
+    /// Closes the queue for new messages. The server still sends the messages that are queued.
     fn end(&self) {
         self.queue.end();
         self.gone.cancel();
     }
 }
 
-/// Reason for closing a WebSocket, as sent to the client.
+/// Reason for closing a WebSocket, which the close frame contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSocketCloseReason {
-    /// Status code of the close frame, which RFC 6455 allows to be sent.
+    /// Status code of the close frame. RFC 6455 allows only some codes to be sent.
     pub code: u16,
     /// Explanation in the close frame, of which the first 123 bytes are sent.
     pub reason: String,

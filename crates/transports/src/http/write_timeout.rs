@@ -70,7 +70,10 @@ impl WriteTimeoutStream {
         self.with_timeout(cx, progress)
     }
 
-    /// Returns the `progress` of a write, or fails if the write has waited too long.
+    /// Returns the `progress` of a write to the connection.
+    ///
+    /// # Errors
+    /// The write failed, or has waited longer than the timeout.
     fn with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -31,7 +31,7 @@ impl<R: AsyncRead + AsFd + Unpin> BusyPollingReader<R> {
     }
 }
 
-/// Polls `input` until the time `end` and reads the data that arrives. Returns false if none
+/// Polls `input` until the time `end` and reads the data that arrives. Returns false if no data
 /// arrived.
 ///
 /// # Errors
@@ -96,7 +96,8 @@ mod tests {
     use super::*;
     use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
 
-    /// A history of a quick peer: with it, the reader always polls, even on a busy machine.
+    /// A history of a peer that counts as quick, with which the reader always polls, even on a busy
+    /// machine.
     const QUICK: BusyPollHistory = BusyPollHistory {
         is_enabled: true,
         gap_max: Duration::from_secs(20),

@@ -30,10 +30,11 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The port of plain HTTP.
 const HTTP_PORT: u16 = 80;
 
-/// A tunnel that starts once the answer to its `CONNECT` has been sent.
+/// A tunnel that starts once the response to the `CONNECT` request has been sent.
 struct PendingTunnel {
     client: OnUpgrade,
-    /// The connection to the server. `None` if each request is checked first.
+    /// The connection to the server. `None` if the forwarder checks each request of the tunnel
+    /// before it connects.
     server: Option<TcpStream>,
     target: ForwarderDestination,
 }
@@ -42,7 +43,7 @@ struct PendingTunnel {
 struct ForwarderConnection {
     gate: Arc<ForwarderHostGate>,
     tunnel: Mutex<Option<PendingTunnel>>,
-    /// The connections to servers, which end with this connection.
+    /// The tasks of connections to servers, which end with the program's connection.
     servers: Mutex<JoinSet<()>>,
 }
 
@@ -91,7 +92,8 @@ impl ForwarderConnection {
         answered.unwrap_or_else(|(status, why)| text_answer(status, &why))
     }
 
-    /// Connects to the target of a program's `CONNECT` request.
+    /// Answers a program's `CONNECT` request: checks the target, and connects to it unless the
+    /// requests in the tunnel are checked first.
     async fn open_tunnel(
         &self,
         mut request: Request<Incoming>,
@@ -110,7 +112,7 @@ impl ForwarderConnection {
         Ok(Response::new(Either::Right(Full::default())))
     }
 
-    /// Forwards a program's request to a plain HTTP server.
+    /// Forwards a program's request to a server over plain HTTP, if the rules allow the request.
     async fn forward(
         &self,
         mut request: Request<Incoming>,

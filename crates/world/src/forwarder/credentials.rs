@@ -10,7 +10,7 @@ use super::http_messages::is_connection_header;
 /// A header that a forwarder adds to the requests of programs for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCredential {
-    /// The host, and the paths if only some of them get the credential.
+    /// The host whose requests get the credential, and the paths if only some of them do.
     rule: HostRule,
     header: HeaderName,
     /// The value, with `${NAME}` for the server's environment variable `NAME`.
@@ -46,12 +46,13 @@ impl HostCredential {
         Ok(Self { rule, header: name, value: value.to_owned() })
     }
 
-    /// Returns the host rule of the credential.
+    /// Returns the rule for the host and the paths that get the credential.
     pub(super) fn rule(&self) -> &HostRule {
         &self.rule
     }
 
-    /// Inserts the values of the server's environment variables.
+    /// Returns the header with its secret value: replaces each `${NAME}` in the value by what
+    /// `variable` returns for `NAME`.
     ///
     /// # Errors
     /// A sentence without the secret, if a variable is not set or the value is not valid.
@@ -76,12 +77,12 @@ impl ResolvedHostCredential {
     }
 
     /// Returns true if a request for `path` gets the credential. `path` is `None` if servers may
-    /// read it in different ways.
+    /// read the path in different ways.
     pub(super) fn is_for_path(&self, path: Option<&RequestPath>) -> bool {
         self.rule.allows_all_paths() || path.is_some_and(|path| self.rule.allows_path(path))
     }
 
-    /// Adds the credential to `headers`. Replaces what the program sent in this header.
+    /// Adds the credential to `headers`. Replaces a value that the program sent in the same header.
     pub(super) fn apply(&self, headers: &mut HeaderMap) {
         headers.insert(self.header.clone(), self.value.clone());
     }

@@ -21,9 +21,10 @@ use super::tls_inspector::TlsInspector;
 
 /// The time limit for looking up the addresses of a host.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit of connecting to a host, with all its addresses.
+/// The time limit for connecting to a host, which covers the attempts at all its addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time after which a connection to the next address of a host is tried, too (RFC 8305).
+/// The time without success after which the next address of a host is tried at the same time (RFC
+/// 8305).
 const NEXT_ADDRESS_PAUSE: Duration = Duration::from_millis(250);
 /// The idle time of a connection after which the kernel checks whether the server still exists.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -39,7 +40,7 @@ static LOOKUPS: Semaphore = Semaphore::const_new(32);
 const NAME_CHARS_MAX: usize = 80;
 /// The maximum number of characters of a refused path in a report.
 const PATH_CHARS_MAX: usize = 200;
-/// A port that rules without a port allow.
+/// The port of HTTPS, which host rules without a port allow.
 const DEFAULT_PORT: u16 = 443;
 
 /// The host and port that a program wants to reach.
@@ -64,7 +65,7 @@ pub(super) enum TunnelUse {
 /// The reason why a forwarder did not connect to a host.
 #[derive(Debug)]
 pub(super) enum ForwardFailure {
-    /// Failure because the rules do not allow the host. The attempt has been counted.
+    /// Failure because the rules do not allow the host. The refused attempt has been counted.
     Refused(String),
     /// Failure because the host is allowed but cannot be reached.
     Unreachable(String),
@@ -76,12 +77,12 @@ pub(super) type PendingHostLookup = Pin<Box<dyn Future<Output = io::Result<Vec<I
 /// The function that looks up the addresses of a host.
 pub(super) type HostLookupFn = Arc<dyn Fn(String) -> PendingHostLookup + Send + Sync>;
 
-/// The rules for the hosts of one run of a program, and the hosts that were refused.
+/// The rules for the hosts that one run of a program may reach, and the record of refused hosts.
 pub(super) struct ForwarderHostGate {
     access: Arc<ProgramHostAccess>,
     refused: Arc<RefusedHosts>,
     lookup: HostLookupFn,
-    /// The inspector of requests over TLS. `None` if all requests to allowed hosts are allowed.
+    /// The inspector of requests over TLS. `None` if no path is limited and no credential is added.
     inspector: Option<TlsInspector>,
     /// The SSH servers that the program may use.
     ssh_remotes: Arc<[SshRemote]>,
@@ -113,7 +114,8 @@ impl ForwarderHostGate {
         Self { access, refused, lookup: Arc::new(lookup), inspector, ssh_remotes }
     }
 
-    /// Creates a gate that looks up the addresses of hosts with `lookup`.
+    /// Creates the gate that decides for one forwarder: it allows the hosts in `access`, counts
+    /// other hosts in `refused`, and looks up addresses with `lookup`.
     #[cfg(test)]
     pub(super) fn with_lookup(
         access: Arc<ProgramHostAccess>,
@@ -143,7 +145,10 @@ impl ForwarderHostGate {
         self.access.rules.restricts_paths(&target.host, target.port)
     }
 
-    /// Refuses a request for `path` on `target` unless a rule allows it.
+    /// Checks that the rules allow requests for `path` to `target`.
+    ///
+    /// # Errors
+    /// No rule allows `path`. The refused attempt is then counted.
     pub(super) fn check_path(
         &self,
         target: &ForwarderDestination,
@@ -169,7 +174,10 @@ impl ForwarderHostGate {
         Err(self.count(&format!("{target}{shown}"), why, allow))
     }
 
-    /// Returns the target `host` on `port`, if the rules allow it.
+    /// Returns the destination `host` on `port`.
+    ///
+    /// # Errors
+    /// The rules do not allow this destination. The refused attempt is then counted.
     pub(super) fn admit(
         &self,
         host: &str,
@@ -194,8 +202,11 @@ impl ForwarderHostGate {
         Err(self.count(&target.to_string(), why, allow))
     }
 
-    /// Returns the target `host` on `port` of a tunnel, if the rules allow it or if it is an SSH
-    /// server that the program may use.
+    /// Returns the destination of a tunnel, `host` on `port`.
+    ///
+    /// # Errors
+    /// The rules do not allow the destination, and it is not an SSH server that the program may
+    /// use. The refused attempt is then counted.
     pub(super) fn admit_tunnel(
         &self,
         host: &str,
@@ -224,8 +235,9 @@ impl ForwarderHostGate {
         self.ssh_remotes.iter().any(|remote| remote.is_at(&target.host, target.port))
     }
 
-    /// Returns the port by which the rules decide about `target`. Rules without a port also allow an
-    /// SSH server of their host.
+    /// Returns the port to compare with the host rules for `target`. This is 443 if only the SSH
+    /// settings allow the port of `target`, because rules without a port also allow an SSH server
+    /// of their host.
     fn ruled_port(&self, target: &ForwarderDestination) -> u16 {
         match self.access.rules.allow(&target.host, target.port) {
             true => target.port,
@@ -233,13 +245,13 @@ impl ForwarderHostGate {
         }
     }
 
-    /// Counts a refused try to reach `target` and returns the failure.
+    /// Counts a refused attempt to reach `target`, and returns the failure with the reason `why`.
     pub(super) fn refuse(&self, target: &ForwarderDestination, why: &str) -> ForwardFailure {
         self.count(&target.to_string(), why.to_owned(), None)
     }
 
-    /// Connects to `target`. The addresses are looked up once and checked, and the connection is
-    /// made to a checked address.
+    /// Connects to `target`. Looks up the addresses once, checks them, and connects to a checked
+    /// address.
     pub(super) async fn connect(
         &self,
         target: &ForwarderDestination,
@@ -263,8 +275,8 @@ impl ForwarderHostGate {
         }
     }
 
-    /// Refuses a connection to this machine at one of its public or private addresses, if only a
-    /// wildcard leads to `target`.
+    /// Fails if `stream` is connected to this machine, at a public or private address of the
+    /// machine, and only a wildcard rule allows `target`.
     fn check_machine(
         &self,
         target: &ForwarderDestination,
@@ -362,7 +374,8 @@ pub(super) async fn connect_first(addresses: Vec<IpAddr>, port: u16) -> io::Resu
     }
 }
 
-/// Sets the options of a connection to a server. The connection works without them.
+/// Sets the options of a connection to a server. Ignores errors, because the connection works
+/// without these options.
 fn prepare_stream(stream: &TcpStream) {
     use rustix::net::sockopt;
     let _ = stream.set_nodelay(true);
@@ -374,7 +387,8 @@ fn prepare_stream(stream: &TcpStream) {
 }
 
 impl ForwarderDestination {
-    /// Returns the rule that would allow this target. `None` if no rule may.
+    /// Returns the text of a host rule that would allow this host and port. Returns `None` if no
+    /// rule can allow them.
     fn allowing_rule(&self) -> Option<String> {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -385,8 +399,8 @@ impl ForwarderDestination {
         HostRule::parse(&rule).ok().map(|rule| rule.to_string())
     }
 
-    /// Returns the rule that would allow `path` on this target: the path itself, or all paths below
-    /// its first two segments. `None` if no rule may.
+    /// Returns the text of a host rule that would allow `path` on this host and port: the path
+    /// itself, or all paths below its first two segments. Returns `None` if no rule can allow it.
     fn allowing_rule_for(&self, path: &str) -> Option<String> {
         let rule = self.allowing_rule()?;
         let rule = match path.match_indices('/').nth(2) {

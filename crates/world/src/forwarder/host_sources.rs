@@ -1,4 +1,5 @@
-//! Presets of hosts: `@npm` stands for the hosts that your own configuration of npm names.
+//! Presets of hosts for settings: for example, `@npm` stands for the hosts that your own
+//! configuration of npm names.
 
 /// A package manager, or git, whose configuration names hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +52,7 @@ const PRESETS: [(&str, &[PackageHostSource]); 8] = [
 ];
 
 impl PackageHostSource {
-    /// Returns the sources of the preset `text`.
+    /// Returns the package managers that the preset `text` asks for hosts.
     ///
     /// # Errors
     /// A sentence that lists the presets, if `text` is none of them.

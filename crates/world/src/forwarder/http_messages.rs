@@ -12,7 +12,8 @@ use super::gate::{ForwardFailure, ForwarderDestination};
 
 /// The maximum size of the head of an HTTP request, and of each buffer of a connection, in bytes.
 pub(super) const HTTP_BUFFER_BYTES: usize = 64 << 10;
-/// Headers that concern one connection only, besides those that `Connection` names.
+/// Headers that concern one connection only, in addition to those that the `Connection` header
+/// lists.
 const CONNECTION_HEADERS: [&str; 8] = [
     "connection",
     "expect",
@@ -23,7 +24,8 @@ const CONNECTION_HEADERS: [&str; 8] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// Headers in which some servers look for the host or path of a request instead.
+/// Headers in which some servers look for the host or path, instead of in the request line and
+/// `Host`.
 const REWRITING_HEADERS: [&str; 10] = [
     "forwarded",
     "x-forwarded-host",
@@ -37,14 +39,14 @@ const REWRITING_HEADERS: [&str; 10] = [
     "x-rewrite-url",
 ];
 
-/// The body of a response to a program: that of a server, or a message of the forwarder.
+/// The body of a response to a program: the body from the server, or a message of the forwarder.
 pub(super) type ForwardedBody = Either<Incoming, Full<Bytes>>;
 
 /// The status and message with which a forwarder answers instead of the server.
 pub(super) type ForwarderRefusal = (StatusCode, String);
 
-/// Returns true if the only `Host` header in `headers`, if any, names `target`. Without a port, it
-/// means `default_port`.
+/// Returns true if the only `Host` header in `headers`, if any, names `target`. A `Host` without a
+/// port means `default_port`.
 pub(super) fn is_host_of(
     headers: &HeaderMap,
     target: &ForwarderDestination,
@@ -78,8 +80,8 @@ pub(super) fn remove_connection_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers in which some servers look for the host or path instead, so that the path
-/// that was checked is the one that counts.
+/// Removes the headers in which some servers look for the host or path instead of in the request
+/// line, so that servers use the path that the forwarder checked.
 pub(super) fn remove_rewriting_headers(headers: &mut HeaderMap) {
     for name in REWRITING_HEADERS {
         headers.remove(name);

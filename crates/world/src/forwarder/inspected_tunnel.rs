@@ -1,5 +1,5 @@
-//! A tunnel in which the forwarder ends TLS: checks each request of a program, and forwards it over
-//! a TLS connection of its own.
+//! A tunnel in which the forwarder decrypts TLS: checks each request of a program, and forwards it
+//! over a TLS connection of its own.
 
 use std::convert::Infallible;
 use std::io::{self, Cursor};
@@ -41,18 +41,18 @@ const REUSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The port of HTTPS.
 const HTTPS_PORT: u16 = 443;
 
-/// The state of a tunnel in which the forwarder ends TLS.
+/// The state of a tunnel in which the forwarder decrypts TLS.
 struct TlsInspectedTunnel {
     gate: Arc<ForwarderHostGate>,
     target: ForwarderDestination,
-    /// The connection to the server, once a request was allowed.
+    /// The connection to the server. `None` until a request is allowed.
     server: tokio::sync::Mutex<Option<client::SendRequest<Incoming>>>,
     /// The tasks of the connections to the server, which end with the tunnel.
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// Ends TLS in the tunnel that `client` opened to `target`, and forwards its requests. `first` are
-/// the bytes of the client that have already been read.
+/// Decrypts TLS in the tunnel that `client` opened to `target`, and forwards its requests. `first`
+/// are the bytes of the client that have already been read.
 pub(super) async fn inspect_tunnel(
     mut client: TcpStream,
     first: Bytes,
@@ -85,7 +85,8 @@ pub(super) async fn inspect_tunnel(
     }
 }
 
-/// Returns what the program must change if its TLS handshake failed with `err`.
+/// Returns advice on what the program must change, if its TLS handshake failed with `err` for a
+/// known reason.
 fn handshake_refusal(err: &io::Error) -> Option<&'static str> {
     match err.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::NoApplicationProtocol => Some(
@@ -241,7 +242,7 @@ impl TlsInspectedTunnel {
     }
 }
 
-/// Returns the answer to a request that no HTTP client sends.
+/// Returns the answer to a malformed request (status 400), with the message `why`.
 fn bad_request(why: &str) -> ForwarderRefusal {
     (StatusCode::BAD_REQUEST, why.to_owned())
 }

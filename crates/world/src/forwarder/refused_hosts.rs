@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The maximum number of refused hosts that a run reports. Further hosts are counted together.
 const HOSTS_MAX: usize = 32;
-/// The entry that counts refused hosts beyond [`HOSTS_MAX`].
+/// The name of the entry that counts refused hosts beyond [`HOSTS_MAX`].
 const OTHER_HOSTS: &str = "other hosts";
 
 /// A refused host that a program tried to reach.
@@ -49,7 +49,8 @@ impl RefusedHost {
 pub(super) struct RefusedHosts(Mutex<BTreeMap<String, RefusedHost>>);
 
 impl RefusedHosts {
-    /// Counts a try of the program to reach `host` that was refused.
+    /// Counts a refused attempt of the program to reach `host`, with the reason `why`. `allow` is
+    /// the change of the settings that would allow the host.
     pub(super) fn count(&self, host: &str, why: String, allow: Option<String>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = all.contains_key(host);

@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 /// The size of the buffer that copies data through a tunnel, in bytes.
 const COPY_BYTES: usize = 64 << 10;
-/// The number of bytes after which a direction of a tunnel gets a pipe. A pipe is not worth its
-/// cost for less.
+/// The number of bytes after which a direction of a tunnel uses a pipe. For fewer bytes, opening a
+/// pipe costs more than it saves.
 const SPLICE_AFTER_BYTES: usize = 512 << 10;
 /// The capacity of a pipe, in bytes.
 const PIPE_BYTES: usize = 1 << 20;
-/// The idle time after which a direction of a tunnel gives its pipe back.
+/// The idle time after which a direction of a tunnel closes its pipe.
 const PIPE_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pipes of all tunnels together. The kernel limits the pipes of a user to 64 MiB, and the
-/// user's other programs need pipes, too. Directions without a pipe copy.
+/// The limit of 16 pipes for all tunnels together. Directions without a pipe copy through a buffer.
+/// The kernel limits the pipes of a user to 64 MiB, and the user's other programs need pipes, too.
 static PIPES: Semaphore = Semaphore::const_new(16);
 
 /// A pipe through which the kernel moves data from one connection to another.
@@ -33,19 +33,18 @@ struct SplicePipe {
     _place: SemaphorePermit<'static>,
 }
 
-/// The reason why a direction of a tunnel no longer uses its pipe, which is empty.
+/// The reason why a direction of a tunnel stopped using its pipe. The pipe is then empty.
 #[derive(Debug, PartialEq, Eq)]
 enum SpliceStop {
-    /// The sender has sent all its data.
+    /// The sender has closed its direction after its last data.
     EndOfData,
-    /// The sender has sent nothing for some time.
+    /// The sender has sent nothing for [`PIPE_IDLE_TIMEOUT`].
     Idle,
     /// The kernel cannot move data between these connections.
     Unsupported,
 }
 
-/// Relays all data from `from` to `to`, and then closes `to` for writing. At most 1 MiB is on the
-/// way.
+/// Relays all data from `from` to `to`, and then closes `to` for writing. Buffers at most 1 MiB.
 ///
 /// # Errors
 /// The connection is lost. A cancelled relay loses data, so both connections must be closed then.
@@ -83,7 +82,7 @@ async fn relay_with(
 }
 
 impl SplicePipe {
-    /// Opens a pipe. `None` if too many are open.
+    /// Opens a pipe. Returns `None` if too many pipes are open or the system refuses.
     fn open() -> Option<Self> {
         let place = PIPES.try_acquire().ok()?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
@@ -120,7 +119,7 @@ impl SplicePipe {
         Ok(splice(from, None, &self.writer, None, PIPE_BYTES, splice_flags())?)
     }
 
-    /// Moves at most `length` bytes of this pipe to `to`. Returns the number of bytes.
+    /// Moves at most `length` bytes from this pipe to `to`. Returns the number of moved bytes.
     fn drain(&self, to: &TcpStream, length: usize) -> io::Result<usize> {
         Ok(splice(&self.reader, None, to, None, length, splice_flags())?)
     }
@@ -131,7 +130,7 @@ fn splice_flags() -> SpliceFlags {
 }
 
 /// Returns true if `err` means that the kernel, or a filter of system calls, does not support the
-/// call.
+/// system call.
 fn is_unsupported(err: &io::Error) -> bool {
     let errno = Errno::from_io_error(err);
     errno.is_some_and(|errno| [Errno::INVAL, Errno::NOSYS, Errno::PERM].contains(&errno))
@@ -205,7 +204,8 @@ mod tests {
         tokio::join!(sending, receiving).1
     }
 
-    /// Returns what arrives at both ends of a tunnel with a pipe after `splice_after` bytes.
+    /// Runs a tunnel whose ends follow `plans`, with a pipe after `splice_after` bytes. Returns the
+    /// data that arrived at each end.
     async fn run_ends(plans: &[TunnelEndPlan; 2], splice_after: usize) -> (Vec<u8>, Vec<u8>) {
         let ((program, mut client), (mut server, host)) =
             (connected_pair().await, connected_pair().await);

@@ -1,4 +1,4 @@
-//! The certificate authority of one run of a program, with which its forwarder ends TLS.
+//! The certificate authority of one run of a program, with which its forwarder decrypts TLS.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,10 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// The maximum number of hosts whose certificates are kept. Further hosts get new ones.
+/// The maximum number of hosts whose certificates are kept for later connections. Each connection
+/// to a further host gets a new certificate.
 const SERVERS_MAX: usize = 64;
-/// The number of characters in a line of a PEM file.
+/// The maximum number of characters in a line of a PEM file.
 const PEM_LINE_CHARS: usize = 64;
 
 /// A certificate authority whose private key exists only in memory, and only while one program
@@ -76,8 +77,8 @@ impl RunCertificateAuthority {
         Ok(config)
     }
 
-    /// Returns a new certificate for `host`, and its key. The serial number of a certificate is
-    /// derived from its key, so that no two have the same.
+    /// Returns a new certificate for `host`, and its private key. The serial number of a
+    /// certificate is derived from its key, so that no two certificates have the same number.
     fn issue(&self, host: &str) -> Result<(CertificateDer<'static>, KeyPair), rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = new_params(vec![host.to_owned()])?;
@@ -105,8 +106,8 @@ pub(super) fn pem(certificate: &CertificateDer<'_>) -> String {
     text
 }
 
-/// Returns the parameters of a certificate for the hosts `names`. It is valid for at least a year,
-/// as long as a program may run.
+/// Returns the parameters of a certificate for the hosts `names`. The certificate is valid for at
+/// least a year, as long as a program may run.
 fn new_params(names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
@@ -117,7 +118,7 @@ fn new_params(names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Returns a subject with the common name `name`.
+/// Returns the subject of a certificate, with the common name `name`.
 fn named(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

@@ -35,7 +35,7 @@ const SIGN_RESPONSE: u8 = 14;
 const EXTENSION: u8 = 27;
 /// The extension with which a client proves which server it is connected to.
 const SESSION_BIND: &[u8] = b"session-bind@openssh.com";
-/// The flags of a sign request that choose a hash for RSA.
+/// The flags of a sign request that select a hash algorithm for RSA keys.
 const SIGN_FLAGS: u32 = 0b110;
 /// The type of the message with which a client of SSH logs in (RFC 4252).
 const USERAUTH_REQUEST: u8 = 50;
@@ -66,7 +66,7 @@ pub(crate) struct RunSshAgent {
 }
 
 impl RunSshAgent {
-    /// Serves the socket until the returned handle is dropped. Needs a runtime.
+    /// Serves the agent socket on `runtime` until the returned handle is dropped.
     pub(super) fn start(self, runtime: &Handle) -> io::Result<AbortOnDropHandle<()>> {
         let Self { listener, remotes } = self;
         listener.set_nonblocking(true)?;
@@ -77,14 +77,14 @@ impl RunSshAgent {
     }
 }
 
-/// The agent that a program sees.
+/// The SSH agent that a program sees. It passes allowed requests on to the user's agent.
 struct FilteredSshAgent {
     remotes: Arc<[SshRemote]>,
     /// The start of the current period, and the number of signatures in it.
     signatures: Mutex<(Instant, u32)>,
 }
 
-/// A connection to an SSH server that has proved its host key.
+/// A connection of the program to an SSH server that has proved its host key.
 struct BoundSshSession {
     id: Vec<u8>,
     host_key: Vec<u8>,
@@ -92,13 +92,13 @@ struct BoundSshSession {
     proof: Vec<u8>,
 }
 
-/// The login for which a program requests a signature.
+/// The SSH login for which a program requests a signature.
 struct SshLoginRequest<'m> {
     key: &'m [u8],
     user: &'m [u8],
 }
 
-/// Accepts connections of a program to its agent.
+/// Accepts connections of a program to its SSH agent until the task is aborted.
 async fn serve(listener: UnixListener, agent: Arc<FilteredSshAgent>) {
     let mut connections = JoinSet::new();
     loop {
@@ -116,7 +116,8 @@ async fn serve(listener: UnixListener, agent: Arc<FilteredSshAgent>) {
     }
 }
 
-/// Answers the messages of a program until it closes the connection, or sends one that is too long.
+/// Answers the messages of a program until it closes the connection, or sends a message that is too
+/// long.
 async fn serve_connection(mut stream: UnixStream, agent: Arc<FilteredSshAgent>) {
     let mut session = None;
     loop {
@@ -133,8 +134,8 @@ async fn serve_connection(mut stream: UnixStream, agent: Arc<FilteredSshAgent>) 
 }
 
 impl FilteredSshAgent {
-    /// Returns the answer to `message`. `None` if it is refused. Sets `session` if the message
-    /// binds the connection to a session.
+    /// Returns the answer to `message`. `None` if the agent refuses the message. Sets `session` if
+    /// the message binds the connection to a session.
     async fn answer(
         &self,
         message: &[u8],
@@ -151,8 +152,8 @@ impl FilteredSshAgent {
         }
     }
 
-    /// Returns the session that `message` proves. `None` if its server is not an allowed host, or
-    /// if it forwards the agent.
+    /// Returns the session that `message` proves. `None` if the session's server is not an allowed
+    /// host, or if `message` is for agent forwarding.
     fn bind(&self, message: &[u8]) -> Option<BoundSshSession> {
         let mut fields = SshFieldReader::new(message);
         let is_bind = fields.read_byte()? == EXTENSION && fields.read_string()? == SESSION_BIND;
@@ -171,8 +172,8 @@ impl FilteredSshAgent {
         })
     }
 
-    /// Returns the list of the allowed keys that the user's agent has: those for the server of
-    /// `session`, or those for all remotes.
+    /// Returns the list of the allowed keys that the user's agent has: the keys for the server of
+    /// `session`, or the keys for all remotes without a session.
     async fn list_keys(&self, session: Option<&BoundSshSession>) -> Option<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for remote in self.remotes.iter() {
@@ -197,8 +198,8 @@ impl FilteredSshAgent {
         Some(list)
     }
 
-    /// Returns the signature that `message` requests. `None` if it is not for a login to the server
-    /// of `session` with an allowed key and user.
+    /// Returns the signature that `message` requests. `None` if the request is not for a login to
+    /// the server of `session` with an allowed key and user.
     async fn sign(&self, message: &[u8], session: &BoundSshSession) -> Option<Vec<u8>> {
         let SshLoginRequest { key, user } = SshLoginRequest::parse(message, session)?;
         let fingerprint = fingerprint(key);
@@ -215,7 +216,7 @@ impl FilteredSshAgent {
         (answer.first() == Some(&SIGN_RESPONSE)).then_some(answer)
     }
 
-    /// Counts a signature. Returns `false` if there were too many.
+    /// Counts a signature. Returns `false` if the limit for the current period is reached.
     fn count_signature(&self) -> bool {
         let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, count) = &mut *signatures;
@@ -228,7 +229,7 @@ impl FilteredSshAgent {
 }
 
 impl<'m> SshLoginRequest<'m> {
-    /// Reads the sign request `message`. `None` if it is for anything but a login with the
+    /// Reads the sign request `message`. `None` if the request is for anything but a login with the
     /// requested key in `session`.
     fn parse(message: &'m [u8], session: &BoundSshSession) -> Option<Self> {
         let mut request = SshFieldReader::new(message);
@@ -282,7 +283,8 @@ fn read_keys(answer: &[u8]) -> Option<Vec<&[u8]>> {
     Some(keys)
 }
 
-/// Sends `request` to the user's agent for `remote`, in `session`, and returns its answer.
+/// Sends `request` to the user's agent for `remote`, after the proof of `session` if there is one.
+/// Returns the agent's answer, or `None` if there is none.
 async fn ask_agent(
     remote: &SshRemote,
     session: Option<&BoundSshSession>,
@@ -309,7 +311,7 @@ async fn ask_agent(
     None
 }
 
-/// Reads a message of at most `bytes_max` bytes, without its length.
+/// Reads a message of at most `bytes_max` bytes. Returns it without the length that precedes it.
 async fn read_message(stream: &mut UnixStream, bytes_max: usize) -> io::Result<Vec<u8>> {
     let length = usize::try_from(stream.read_u32().await?).map_err(io::Error::other)?;
     if length == 0 || length > bytes_max {
@@ -320,7 +322,7 @@ async fn read_message(stream: &mut UnixStream, bytes_max: usize) -> io::Result<V
     Ok(message)
 }
 
-/// Writes `message` after its length.
+/// Writes the length of `message`, and then `message`.
 async fn write_message(stream: &mut UnixStream, message: &[u8]) -> io::Result<()> {
     let mut framed = Vec::with_capacity(message.len() + 4);
     push_string(&mut framed, message);
@@ -348,7 +350,7 @@ mod tests {
         service: &'p [u8],
         method: &'p [u8],
         key: &'p [u8],
-        /// The bytes after the key.
+        /// The bytes that follow the key in the sign request.
         rest: &'p [u8],
         flags: u32,
     }

@@ -9,7 +9,7 @@ use ring::signature::{
     UnparsedPublicKey,
 };
 
-/// The types of keys whose signatures can be verified.
+/// The names of key types whose signatures this module can verify.
 const VERIFIABLE_TYPES: [&str; 4] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ssh-rsa"];
 /// The beginning of a fingerprint of a key, before the hash.
@@ -84,10 +84,12 @@ impl SshPublicKey {
         }
     }
 
-    /// Parses a line as [`Self::parse`] does, with a key whose signatures can be verified.
+    /// Parses a line such as `ssh-ed25519 AAAAC3… comment`, with a key whose signatures this module
+    /// can verify.
     ///
     /// # Errors
-    /// A sentence that explains why `line` is no such key.
+    /// A sentence that explains why `line` is no public key, or that its signatures cannot be
+    /// verified.
     pub(super) fn parse_verifiable(line: &str) -> Result<Self, String> {
         let key = Self::parse(line)?;
         let kind = line.split_whitespace().next().unwrap_or_default();
@@ -116,7 +118,7 @@ pub(super) fn fingerprint(blob: &[u8]) -> String {
     format!("{FINGERPRINT_START}{}", STANDARD_NO_PAD.encode(digest(&SHA256, blob)))
 }
 
-/// Returns the fingerprint of a key that `text` names, by its fingerprint or its public key.
+/// Returns the fingerprint of the key in `text`, which is a fingerprint or a public key.
 ///
 /// # Errors
 /// A sentence that explains why `text` is neither.
@@ -133,7 +135,8 @@ pub(super) fn is_signed_by(key: &[u8], signature: &[u8], message: &[u8]) -> bool
     verify(key, signature, message).is_some()
 }
 
-/// Returns `None` if `signature` is not a signature of the key `key` over `message`.
+/// Verifies that `signature` is a signature of the key `key` over `message`. Returns `None` if it
+/// is not.
 fn verify(key: &[u8], signature: &[u8], message: &[u8]) -> Option<()> {
     let (mut key, mut signature) = (SshFieldReader::new(key), SshFieldReader::new(signature));
     let kind = key.read_string()?;
@@ -169,7 +172,7 @@ fn verify(key: &[u8], signature: &[u8], message: &[u8]) -> Option<()> {
 }
 
 /// Verifies a signature with an elliptic curve whose numbers have `number_bytes` bytes. Its public
-/// key is `point`.
+/// key is `point`. Returns `None` if the signature is not valid.
 fn verify_ecdsa(
     algorithm: &'static EcdsaVerificationAlgorithm,
     number_bytes: usize,
@@ -202,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the fields `fields` as one message.
+    /// Returns an SSH message that consists of `fields`.
     fn message(fields: &[&[u8]]) -> Vec<u8> {
         let mut message = Vec::new();
         fields.iter().for_each(|field| push_string(&mut message, field));

@@ -11,7 +11,7 @@ use super::ssh_keys::{SshPublicKey, parse_fingerprint};
 
 /// The port of SSH servers.
 const SSH_PORT: u16 = 22;
-/// A port that a host rule without a port allows.
+/// The port of HTTPS, which host rules without a port allow.
 const DEFAULT_PORT: u16 = 443;
 
 /// A host with an SSH server that programs may use, and the keys with which they may log in.
@@ -23,7 +23,8 @@ pub struct SshRemote {
     /// The fingerprints of the keys.
     keys: Vec<String>,
     users: Vec<String>,
-    /// The socket of the user's agent. `None` until a program starts, if the settings name none.
+    /// The socket of the user's SSH agent. If the settings name no socket, `None` until a program
+    /// starts.
     agent: Option<PathBuf>,
 }
 
@@ -111,7 +112,7 @@ impl SshRemote {
         ))
     }
 
-    /// Returns the line of a `known_hosts` file for each key of the server.
+    /// Returns the content of a `known_hosts` file, with one line for each key of the server.
     pub(crate) fn known_hosts(&self) -> String {
         let host = match self.port {
             SSH_PORT => self.host.clone(),
@@ -125,7 +126,7 @@ impl SshRemote {
         lines
     }
 
-    /// Returns true if this remote is at `host`, a normalized name, on `port`.
+    /// Returns true if the server of this remote is `host`, a normalized name, on `port`.
     pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
         self.host == host && self.port == port
     }
@@ -150,7 +151,8 @@ impl SshRemote {
         self.agent.as_deref()
     }
 
-    /// Returns true if a rule of `access` allows the host, on the port of SSH or without a port.
+    /// Returns true if `access` allows the host of this remote on its SSH port or on port 443, the
+    /// port that a rule without a port allows.
     fn is_allowed_by(&self, access: &ProgramHostAccess) -> bool {
         [self.port, DEFAULT_PORT].iter().any(|port| access.rules.allow(&self.host, *port))
     }

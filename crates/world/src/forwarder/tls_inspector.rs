@@ -1,5 +1,5 @@
-//! The part of a forwarder that ends TLS for one run of a program: its certificate authority, and
-//! the credentials that it adds.
+//! The part of a forwarder that decrypts TLS for one run of a program: its certificate authority,
+//! and the credentials that it adds.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ use super::gate::ForwarderDestination;
 use super::run_authority::{RunCertificateAuthority, pem};
 use crate::dial;
 
-/// The environment variables that name the certificates that a program trusts.
+/// The environment variables that name the file with the certificates that a program trusts.
 const TRUST_NAMES: [&str; 7] = [
     "CARGO_HTTP_CAINFO",
     "CURL_CA_BUNDLE",
@@ -56,8 +56,8 @@ impl TlsInspector {
         Ok(Some(Self { authority, credentials }))
     }
 
-    /// Returns the certificates that the program trusts, as PEM: those that the system trusts, and
-    /// the authority of this run. Blocks.
+    /// Returns as PEM the certificates that the program trusts: the authorities that the system
+    /// trusts, and the authority of this run. Blocks.
     pub(crate) fn trusted_certificates(&self) -> String {
         static SYSTEM_CERTIFICATES: OnceLock<String> = OnceLock::new();
         let system = SYSTEM_CERTIFICATES.get_or_init(|| {
@@ -101,8 +101,7 @@ impl TlsInspector {
     }
 }
 
-/// Returns the environment variables by which programs find `file`, the certificates that they
-/// trust.
+/// Returns the environment variables that name `file`, the certificates to trust, to programs.
 pub(crate) fn trust_variables(file: &Path) -> impl Iterator<Item = (OsString, OsString)> {
     let file = OsString::from(file);
     TRUST_NAMES.into_iter().map(move |name| (OsString::from(name), file.clone()))

@@ -24,9 +24,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 const TLS_HANDSHAKE: u8 = 0x16;
 /// The first bytes of other TLS records: a change of the cipher, an alert, data, and a heartbeat.
 const TLS_OTHER_RECORDS: [u8; 4] = [0x14, 0x15, 0x17, 0x18];
-/// The second byte of a TLS record.
+/// The second byte of a TLS record: the major version of the protocol.
 const TLS_MAJOR_VERSION: u8 = 3;
-/// The first bytes of a client of SSH (RFC 4253).
+/// The first bytes that an SSH client sends (RFC 4253).
 const SSH_START: &[u8] = b"SSH-2.0-";
 
 /// The protocol that a program speaks in a tunnel.
@@ -34,7 +34,7 @@ const SSH_START: &[u8] = b"SSH-2.0-";
 enum TunnelProtocol {
     /// TLS, with the server name that the program asks for (SNI).
     Tls(Option<String>),
-    /// TLS handshake that cannot be read.
+    /// TLS handshake that the forwarder cannot parse.
     BrokenTls,
     /// HTTP without TLS.
     Http,
@@ -103,7 +103,8 @@ pub(super) async fn read_handshake(
     Some(reader.read)
 }
 
-/// Returns the reason if `protocol` is not allowed in a tunnel to `target`.
+/// Returns the reason why `protocol` is not allowed in a tunnel to `target`. Returns `None` if it
+/// is allowed.
 fn refusal(
     protocol: &TunnelProtocol,
     target: &ForwarderDestination,
@@ -195,8 +196,7 @@ impl TunnelProtocolDetector {
         None
     }
 
-    /// Returns the protocol of a client that sends no more, or whose first bytes are too long to
-    /// recognize.
+    /// Returns the protocol of a client that sends no more, or whose first bytes exceed the limit.
     fn at_end(&self) -> TunnelProtocol {
         match self.read.first() {
             Some(&TLS_HANDSHAKE) => TunnelProtocol::BrokenTls,

@@ -1,5 +1,5 @@
-//! The hosts that a person allowed for the projects of a workspace. They are remembered in the
-//! server's state folder, which programs do not see.
+//! The hosts that a person allowed for the projects of a workspace. The server stores them in its
+//! state folder, which programs do not see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::io::retry_on_intr;
 use super::ProcessRunner;
 use crate::Root;
 
-/// The maximum number of hosts that are remembered for one project.
+/// The maximum number of allowed hosts that are stored for one project.
 const HOSTS_MAX: usize = 64;
 
 /// The rules for hosts that a person allowed, by project.
@@ -26,8 +26,8 @@ impl ProcessRunner {
         read_allowed(&file).remove(project).unwrap_or_default().into_iter().collect()
     }
 
-    /// Remembers that a person allowed `hosts`, which are rules, for `project` in `workspace`.
-    /// Blocks.
+    /// Stores in a file that a person allowed `hosts`, which are rules, for `project` in
+    /// `workspace`. Blocks.
     ///
     /// # Errors
     /// The file cannot be written, or there is no state folder.
@@ -63,7 +63,7 @@ impl ProcessRunner {
     }
 }
 
-/// Reads a file of allowed hosts. Nothing is allowed if it is missing or damaged.
+/// Reads a file of allowed hosts. Returns no hosts if the file is missing or damaged.
 fn read_allowed(file: &std::path::Path) -> AllowedHosts {
     let text = fs::read(file).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()

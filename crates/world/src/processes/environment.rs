@@ -1,4 +1,4 @@
-//! Builds a program's environment from an empty list.
+//! Builds a program's environment variables, beginning with an empty list.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,12 +10,13 @@ use crate::Root;
 /// The search path for programs if the server itself has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Environment variables that every program gets. They turn off prompts, because nobody can answer
-/// a prompt.
+/// Environment variables that every program gets. They turn off prompts, because no person can
+/// answer a prompt.
 const ADDED_VARIABLES: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
 
 impl ProcessRunner {
-    /// Returns a program's environment: `path`, and the server's own variables that `keep` names.
+    /// Returns a program's environment: the variables that every program gets, `path` as `PATH`,
+    /// and the server's own variables that `keep` names.
     pub fn environment(&self, keep: &[String], path: &str) -> BTreeMap<OsString, OsString> {
         let kept = keep.iter().filter(|name| name.as_str() != "PATH");
         let kept = kept.filter_map(|name| Some((name.into(), self.variable(name)?.to_owned())));
@@ -23,8 +24,7 @@ impl ProcessRunner {
         kept.chain(added).chain([("PATH".into(), path.into())]).collect()
     }
 
-    /// Returns the search path for programs: the server's own `PATH`. Relative folders are left
-    /// out.
+    /// Returns the search path for programs: the server's own `PATH` without relative folders.
     pub fn search_path(&self) -> String {
         let path = self.variable("PATH").map(|path| path.to_string_lossy()).unwrap_or_default();
         let path = absolute_folders(&path);
@@ -42,13 +42,13 @@ impl ProcessRunner {
     }
 }
 
-/// Removes relative folders from `path`, because they depend on the current directory.
+/// Returns `path` without relative folders, which depend on the current directory.
 fn absolute_folders(path: &str) -> String {
     path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":")
 }
 
-/// Returns the reason if a call may not set the variable `name`, which could run arbitrary code in
-/// another program.
+/// Returns the reason why a call may not set the variable `name`, which could run arbitrary code in
+/// another program. Returns `None` if the call may set the variable.
 pub fn refused_variable(name: &str) -> Option<&'static str> {
     const PREFIXES: [(&str, &str); 5] = [
         ("LD_", "the dynamic linker loads code that this variable names"),

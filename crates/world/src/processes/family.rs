@@ -38,7 +38,7 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 /// A program and all processes that it started.
 ///
 /// The main process is reaped last. Until then no other process can get its number, which is also
-/// the number of the process group. Dropping a family early kills all its processes at once.
+/// the number of the process group. Dropping this value early kills all these processes at once.
 pub(super) struct ProcessTree {
     pub(super) child: ChildProcess,
     main_pid: Pid,
@@ -47,7 +47,8 @@ pub(super) struct ProcessTree {
     status: Option<ExitStatus>,
     /// The confinement of the program, if any.
     confinement: Option<ConfinedProgramResources>,
-    /// A token that keeps [`ProcessRunner::close`](super::ProcessRunner::close) waiting.
+    /// A token that keeps [`ProcessRunner::close`](super::ProcessRunner::close) waiting until this
+    /// program has ended.
     token: TaskTrackerToken,
 }
 
@@ -121,8 +122,8 @@ impl ProcessTree {
         }
     }
 
-    /// Ends the program's other processes after the main process has ended, and returns its exit
-    /// status.
+    /// Ends the program's other processes after the main process has ended. Returns the exit status
+    /// of the main process.
     ///
     /// Asks the other processes to stop, unless they were already asked at `stopped_at`. Kills them
     /// after the time `grace`.
@@ -147,7 +148,8 @@ impl ProcessTree {
         self.reap()
     }
 
-    /// Asks all processes of the program to stop, and kills them after the time `grace`.
+    /// Asks all processes of the program to stop, and kills them after the time `grace`. Returns
+    /// the exit status of the main process.
     pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
         let stopped_at = Instant::now();
         self.request_stop().await;
@@ -227,7 +229,7 @@ async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
     handle.readable().await.map(drop)
 }
 
-/// Reaps the process `main`, which is about to end by itself. Kills it after a time limit.
+/// Waits for the end of the process `main` and reaps it. Kills the process after a time limit.
 async fn reap_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
     if !matches!(timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await, Ok(Ok(()))) {
         let _ = kill_process(main, Signal::KILL);

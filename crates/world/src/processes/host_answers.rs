@@ -37,13 +37,13 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 const ANSWER_LIFETIME: Duration = Duration::from_secs(300);
 /// The maximum number of bytes of a project's settings that are read.
 const SETTINGS_BYTES_MAX: u64 = 64 << 10;
-/// The beginnings of lines in a project's settings that name its default registry.
+/// Strings with which lines that name a project's default registry begin.
 const REGISTRY_KEYS: [&str; 6] =
     ["registry", "npmRegistryServer", "index-url", "index_url", "index", "[[index]]"];
 /// Environment variables of the server that package managers get when they are asked for hosts.
 const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
-/// The answers of package managers about their hosts, and the time of each.
+/// The cached answers of package managers about their hosts, each with the time of the answer.
 #[derive(Default)]
 pub(super) struct ConfiguredRegistryHostsCache(
     tokio::sync::Mutex<BTreeMap<PackageHostSource, (Instant, Option<ConfiguredRegistryHosts>)>>,
@@ -82,8 +82,8 @@ impl ProcessRunner {
     }
 }
 
-/// Adds the hosts of the package managers in the network rules of `start`, with the variables that
-/// name their registries. Adds the package caches, too.
+/// Adds to `start` the hosts of the package managers that its network rules name, the variables
+/// that name the registries to these package managers, and the package caches.
 pub(super) async fn prepare_network(
     processes: &ProcessRunner,
     start: &mut ProgramStartRequest,
@@ -124,7 +124,7 @@ pub(super) async fn prepare_network(
 }
 
 /// Returns `true` if the settings of the project in `cwd`, or of the workspace, name a registry for
-/// `source`. A variable would take precedence over it. Blocks.
+/// `source`. An environment variable would take precedence over these settings. Blocks.
 fn has_project_settings(source: PackageHostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
     let files = RegistryHostQuery::for_source(source).project_settings;
     let folder = workspace.open_dir(".").ok();
@@ -133,8 +133,8 @@ fn has_project_settings(source: PackageHostSource, cwd: &OwnedFd, workspace: &Ro
     folders.any(|folder| files.iter().any(|file| names_registry(folder, file)))
 }
 
-/// Returns `true` if the settings in `file`, relative to `folder`, name a registry, or cannot be
-/// read.
+/// Returns `true` if the settings in `file`, relative to `folder`, name a registry. Also returns
+/// `true` if the file cannot be read.
 fn names_registry(folder: BorrowedFd<'_>, file: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = match openat(folder, file, flags, Mode::empty()) {
@@ -258,10 +258,12 @@ fn prepare_question(
     Some((start, empty))
 }
 
-/// Creates an empty folder for a question. Dropping it removes the folder.
+/// Creates an empty folder in which a package manager starts to answer a question. Dropping the
+/// result removes the folder.
 ///
-/// Most package managers also read settings in the folders around the one in which they start.
-/// Therefore, it is in the server's state folder if programs can write to the temporary folder.
+/// Most package managers also read settings in the folders around the one in which they start. If
+/// programs can write to the temporary folder, the new folder is therefore in the server's state
+/// folder.
 fn create_empty_folder(
     sandbox: &Sandbox,
     is_writable: impl Fn(&Path) -> bool,
@@ -276,7 +278,7 @@ fn create_empty_folder(
     tempfile::tempdir_in(state)
 }
 
-/// Returns the files and folders with the user's settings that exist.
+/// Returns the paths of the user's settings for the package manager, if they exist.
 fn user_settings(processes: &ProcessRunner, question: &RegistryHostQuery) -> Vec<PathBuf> {
     let home = processes.variable("HOME").map(Path::new).filter(|home| home.is_absolute());
     let home = home.unwrap_or(Path::new("/"));

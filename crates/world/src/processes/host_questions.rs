@@ -23,7 +23,7 @@ pub struct ConfiguredRegistryHosts {
     pub variables: Vec<(&'static str, String)>,
 }
 
-/// The question which hosts the user's configuration of one package manager names.
+/// A question to one package manager: which hosts does the user's configuration name?
 pub(super) struct RegistryHostQuery {
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
@@ -32,13 +32,14 @@ pub(super) struct RegistryHostQuery {
     pub(super) settings: &'static [&'static str],
     /// Environment variables of the server that contain the user's settings.
     pub(super) kept_variables: &'static [&'static str],
-    /// Further environment variables for asking the question.
+    /// Environment variables that are set for the package manager when it is asked.
     pub(super) variables: &'static [(&'static str, &'static str)],
-    /// The files with a project's settings, relative to its folder.
+    /// The files with a project's settings, relative to the project's folder.
     pub(super) project_settings: &'static [&'static str],
-    /// `true` if the question is about the workspace, and not asked in an empty folder.
+    /// `true` if the question is about the workspace, so that the package manager starts there and
+    /// not in an empty folder.
     pub(super) is_about_workspace: bool,
-    /// `true` if the program answers in the message of an error.
+    /// `true` if the package manager is expected to fail, with the answer in its error message.
     pub(super) fails: bool,
     /// A function that returns the hosts in the package manager's answer, among them possibly
     /// invalid ones.
@@ -46,7 +47,7 @@ pub(super) struct RegistryHostQuery {
 }
 
 impl RegistryHostQuery {
-    /// Default values for the fields of a question to a package manager.
+    /// A question with default values for fields that most package managers do not need.
     const PLAIN: Self = Self {
         program: "",
         args: &[],
@@ -60,8 +61,7 @@ impl RegistryHostQuery {
         parse: parse_words,
     };
 
-    /// Returns the hosts in `answer` that programs may reach. An invalid host does not hide the
-    /// others, and a pattern is no host.
+    /// Returns the hosts in `answer` that programs may reach. Skips invalid hosts and patterns.
     pub(super) fn read(&self, answer: &str) -> ConfiguredRegistryHosts {
         let mut named = (self.parse)(answer);
         named.hosts.retain(|rule| !rule.contains('*') && HostRules::parse(&[rule]).is_ok());
@@ -254,8 +254,8 @@ fn parse_npm(answer: &str) -> ConfiguredRegistryHosts {
     found
 }
 
-/// Reads Go's answer: the module proxies, separated by `,` or `|`, and the checksum database: a
-/// host, with its key, or a key and a URL.
+/// Reads Go's answer: the module proxies, separated by `,` or `|`, and the checksum database,
+/// written as a host, as a host with its key, or as a key with a URL.
 fn parse_go(answer: &str) -> ConfiguredRegistryHosts {
     let mut lines = answer.lines().map(str::trim);
     let proxies = lines.next().unwrap_or_default();
@@ -346,7 +346,8 @@ fn first_url(error: &str) -> Option<&str> {
     Some(&rest[..rest.find(is_end).unwrap_or(rest.len())])
 }
 
-/// Returns the index that the help of pip names as the default. It is the configured one.
+/// Returns the index that the text `help` of pip names as the default, which is the configured
+/// index.
 fn default_index(help: &str) -> Option<&str> {
     let (_, rest) = help.split_once("--index-url <url>")?;
     let (description, _) = rest.split_once("--extra-index-url").unwrap_or((rest, ""));
@@ -359,7 +360,8 @@ fn default_index(help: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Checks the hosts that `source` names in `answer`.
+    /// Checks that `answer` of the package manager `source` names exactly `hosts`. Returns the
+    /// parsed answer.
     #[track_caller]
     fn check(source: PackageHostSource, answer: &str, hosts: &[&str]) -> ConfiguredRegistryHosts {
         let found = RegistryHostQuery::for_source(source).read(answer);

@@ -1,4 +1,4 @@
-//! The keeper: a process that briefly outlives the server and ends the programs of a killed server.
+//! The keeper process, which briefly outlives the server and ends the programs of a killed server.
 //!
 //! When the server is killed, its programs die with it, but the children of these programs become
 //! children of init. Therefore the server forks a keeper before it starts its first program. The
@@ -55,42 +55,48 @@ const LIMITS_BYTES: usize = 4096;
 /// killed as a [lost orphan](super::strays::kill_lost_orphans).
 pub(super) struct ProcessKeeperHandle {
     mark: ServerProcessMark,
-    /// The sandbox's placeholder folders in the workspace. The keeper removes them at the end.
+    /// The sandbox's placeholder folders in the workspace. The keeper process removes them after
+    /// the server has ended.
     leftovers: Option<LeftoverPlaceholders>,
     lifeline: ProcessKeeperPipe,
     process: Option<Pid>,
 }
 
-/// The pipe to the keeper, which waits until nobody holds the write end. Clones share it.
+/// The pipe to the keeper process, which waits until nobody holds the write end. Clones share the
+/// pipe.
 ///
-/// It carries reports that the server is not frozen. Each is the longest time until the next
-/// report, in milliseconds. After a report of zero, none is due.
+/// The pipe carries reports that the server is not frozen. Each report is the longest time until
+/// the next report, in milliseconds. After a report of zero, no further report is due.
 #[derive(Clone, Default)]
 pub(super) struct ProcessKeeperPipe(Arc<Mutex<ProcessKeeperPipeState>>);
 
 #[derive(Default)]
 struct ProcessKeeperPipeState {
-    /// The write end of the pipe to the keeper, which never blocks. `None` if no keeper runs.
+    /// The write end of the pipe to the keeper process. Writing to it never blocks. `None` if no
+    /// keeper process runs.
     pipe: Option<OwnedFd>,
-    /// The last report to the keeper: the longest time until the next report, in milliseconds.
+    /// The last report to the keeper process: the longest time until the next report, in
+    /// milliseconds.
     silence_ms: u64,
 }
 
 impl ProcessKeeperPipe {
-    /// Reports that the server is not frozen. The keeper kills all programs unless the next report
-    /// comes within `silence`. With zero, no further report is due.
+    /// Reports to the keeper process that the server is not frozen. The keeper kills all programs
+    /// of the server unless the next report comes within `silence`. With zero, no further report is
+    /// due.
     pub(super) fn report_alive(&self, silence: Duration) {
         let mut state = self.lock();
         state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
         state.send();
     }
 
-    /// Returns `true` if further reports that the server is not frozen are due.
+    /// Returns `true` if the server must send further reports that it is not frozen.
     pub(super) fn is_watched(&self) -> bool {
         self.lock().silence_ms != 0
     }
 
-    /// Replaces the pipe by the pipe to the next keeper.
+    /// Replaces the pipe by `pipe`, which leads to the next keeper process. Repeats the last report
+    /// if further reports are due.
     fn replace(&self, pipe: Option<OwnedFd>) {
         let mut state = self.lock();
         state.pipe = pipe;
@@ -105,7 +111,7 @@ impl ProcessKeeperPipe {
 }
 
 impl ProcessKeeperPipeState {
-    /// Sends the last report to the keeper, if one runs.
+    /// Sends the last report to the keeper process, if one runs.
     fn send(&self) {
         if let Some(pipe) = &self.pipe {
             // A full pipe has enough reports. A keeper that was killed is replaced.
@@ -115,7 +121,7 @@ impl ProcessKeeperPipeState {
 }
 
 impl ProcessKeeperHandle {
-    /// Creates a handle without a keeper, whose pipe is `lifeline`.
+    /// Creates a handle that uses the pipe `lifeline` and has not started a keeper process yet.
     pub(super) fn new(
         mark: ServerProcessMark,
         leftovers: Option<LeftoverPlaceholders>,
@@ -124,7 +130,7 @@ impl ProcessKeeperHandle {
         Self { mark, leftovers, lifeline, process: None }
     }
 
-    /// Starts a keeper if none is running, for example after somebody killed the last one.
+    /// Starts a keeper process if none is running, for example after somebody killed the last one.
     pub(super) fn ensure_running(&mut self) -> io::Result<()> {
         if self.process.is_some_and(|keeper| !reap_if_ended(keeper)) {
             return Ok(());
@@ -140,7 +146,8 @@ impl ProcessKeeperHandle {
 }
 
 impl Drop for ProcessKeeperHandle {
-    /// Lets the keeper kill all processes with the server's mark, and reaps the keeper.
+    /// Closes the pipe, so that the keeper process kills all processes with the server's mark, and
+    /// reaps the keeper.
     fn drop(&mut self) {
         if let Some(keeper) = self.process.take() {
             self.lifeline.replace(None);
@@ -150,7 +157,7 @@ impl Drop for ProcessKeeperHandle {
     }
 }
 
-/// Starts a keeper process. Returns its pid and the write end of the pipe to it.
+/// Starts a keeper process. Returns its process ID and the write end of the pipe to it.
 fn spawn_keeper(
     mark: ServerProcessMark,
     leftovers: Option<&LeftoverPlaceholders>,
@@ -164,7 +171,8 @@ fn spawn_keeper(
     Ok((pid, lifeline))
 }
 
-/// Returns `true` if the `keeper` has ended, and reaps it in that case.
+/// Returns `true` if the keeper process with the process ID `keeper` has ended, and reaps it in
+/// that case.
 fn reap_if_ended(keeper: Pid) -> bool {
     !matches!(waitpid(Some(keeper), WaitOptions::NOHANG), Ok(None))
 }
@@ -225,8 +233,8 @@ fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&Lefto
     }
 }
 
-/// Waits until nobody holds the other end of `lifeline`. As long as a report is overdue, kills all
-/// processes with `mark`. The time does not count while the machine is suspended.
+/// Waits until nobody holds the other end of `lifeline`. While a report of the server is overdue,
+/// kills all processes with `mark`. The time does not count while the machine is suspended.
 fn watch_lifeline(lifeline: BorrowedFd<'_>, mark: ServerProcessMark) {
     let mut silence: Option<Timespec> = None;
     loop {
@@ -252,10 +260,10 @@ fn watch_lifeline(lifeline: BorrowedFd<'_>, mark: ServerProcessMark) {
 }
 
 /// Kills all processes with `mark`, and the processes that they start meanwhile. Returns `true` if
-/// it found any.
+/// any process had this mark.
 ///
-/// Makes system calls only, because it runs in a fork of a threaded process. Gives up after
-/// [`KILL_TIMEOUT`].
+/// Makes system calls only, because this function runs in a fork of a threaded process. Gives up
+/// after [`KILL_TIMEOUT`].
 pub(super) fn kill_all_marked(mark: ServerProcessMark) -> bool {
     let started = Instant::now();
     let mut was_any = false;
@@ -303,7 +311,8 @@ fn kill_marked(mark: ServerProcessMark) -> rustix::io::Result<bool> {
     Ok(was_any)
 }
 
-/// Reads `<pid>/limits`. Returns an empty slice if the process is gone.
+/// Reads the file `<pid>/limits` in the directory `proc` into `limits`. Returns an empty slice if
+/// the process is gone.
 fn read_limits<'a>(
     proc: &OwnedFd,
     pid: &CStr,
@@ -345,7 +354,7 @@ mod tests {
     use super::super::ProcessRunner;
     use super::*;
 
-    /// A long-running program that is killed when dropped.
+    /// A long-running program for tests. Dropping this value kills the program.
     struct SleepingProgram(Child);
 
     impl SleepingProgram {

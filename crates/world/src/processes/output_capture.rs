@@ -42,7 +42,7 @@ pub struct CapturedOutputPiece {
     pub next_offset: Option<u64>,
 }
 
-/// The first bytes of an output stream, in an unnamed temporary file.
+/// The first bytes of an output stream on disk, in an unnamed temporary file.
 struct OutputSpoolFile {
     file: Arc<File>,
     bytes: u64,
@@ -69,7 +69,7 @@ impl CapturedOutput {
     }
 
     /// Returns at most `bytes_max` bytes of the output from `offset` on. If the byte at `offset`
-    /// was not kept, starts at the next byte that was.
+    /// was not kept, starts at the next byte that was kept.
     pub async fn read_piece(
         &self,
         offset: u64,
@@ -144,8 +144,8 @@ pub(super) struct RunningOutputCapture {
     total_bytes: u64,
     is_complete: bool,
     head: Vec<u8>,
-    /// The last bytes, once the stream exceeds the memory limit. While reading, up to twice the
-    /// bytes that remain in the end.
+    /// The last bytes of the output, once the stream exceeds the memory limit. While the stream is
+    /// read, this holds up to twice as many bytes as [`CapturedOutput`] keeps.
     tail: Option<Vec<u8>>,
     spool: Option<tokio::fs::File>,
     spooled_bytes: u64,
@@ -205,8 +205,8 @@ impl RunningOutputCapture {
         }
     }
 
-    /// Writes the output that is in memory to disk, and divides the memory into a first part (head)
-    /// and a last part (tail).
+    /// Writes the output that is in memory to disk, and splits the memory into the first bytes
+    /// (head) and the last bytes (tail).
     async fn spill(&mut self) {
         if let Ok(Ok(file)) = spawn_blocking(tempfile::tempfile).await {
             self.spool = Some(tokio::fs::File::from_std(file));
@@ -253,8 +253,8 @@ impl RunningOutputCapture {
     }
 }
 
-/// Waits for pending writes and returns the file with its length. After a disk error, the length is
-/// that of the file on disk.
+/// Waits for pending writes. Returns the file with the number of its bytes, which is less than
+/// `spooled_bytes` after a disk error.
 async fn flush_spool(mut file: tokio::fs::File, spooled_bytes: u64) -> Option<OutputSpoolFile> {
     let _ = file.flush().await;
     let bytes = file.metadata().await.ok()?.len().min(spooled_bytes);

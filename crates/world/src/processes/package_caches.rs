@@ -20,18 +20,18 @@ use crate::sandbox::ProgramConfinement;
 /// The number of characters of a workspace's hash that name the folder of its package caches.
 const HASH_CHARS: usize = 32;
 
-/// The environment variable with options of Maven, which names its cache among others.
+/// The environment variable with the options of Maven, one of which names the cache folder.
 const MAVEN_VARIABLE: &str = "MAVEN_OPTS";
 
-/// The cache of package managers that share a language.
+/// The cache that the package managers of one language share.
 struct PackageCache {
-    /// The name of the cache's folder.
+    /// The name of the cache's folder in the workspace's folder of caches.
     name: &'static str,
     sources: &'static [PackageHostSource],
     /// Environment variables that name the cache, and the subfolder that each names.
     variables: &'static [(&'static str, &'static str)],
-    /// An environment variable that names the user's own cache, and the default path of that cache
-    /// in the home folder.
+    /// The environment variable that names the user's own cache, and that cache's default path
+    /// relative to the home folder.
     own: (&'static str, &'static str),
 }
 
@@ -89,8 +89,8 @@ impl PackageCache {
         self.sources.iter().any(|source| sources.contains(source))
     }
 
-    /// Returns the name of the file that exists once the cache has all packages of a project. It is
-    /// beside the cache, so that programs cannot create it.
+    /// Returns the name of the file that exists once the cache has all packages of a project. The
+    /// file is beside the cache folder, so that programs cannot create it.
     fn marker(&self) -> String {
         format!("{}.filled", self.name)
     }
@@ -120,8 +120,8 @@ impl ProcessRunner {
 }
 
 /// Adds the caches of the package managers `sources` to the program with `confinement` and `env`,
-/// and the caches that were [kept](ProcessRunner::keep_caches). A program that may not write the
-/// workspace gets none.
+/// and the caches that were [kept](ProcessRunner::keep_caches). Adds no caches if the program may
+/// not write the workspace.
 pub(super) async fn add_caches(
     processes: &ProcessRunner,
     confinement: &mut ProgramConfinement,
@@ -157,8 +157,8 @@ pub(super) async fn add_caches(
     }
 }
 
-/// Creates the caches in `folder` that a program in `workspace` uses, and returns the path of each.
-/// Blocks.
+/// Creates in `folder` the caches of `sources` that a program in `workspace` uses. Returns each
+/// cache with its path. Blocks.
 fn create_caches(
     processes: &ProcessRunner,
     workspace: &Root,
@@ -194,8 +194,9 @@ fn create_caches(
     created
 }
 
-/// Returns the folder with the package caches of the workspace. `None` if there are none, or if the
-/// folder is in the workspace, in which programs do not see the server's own folders.
+/// Returns the folder with the package caches of `workspace`. Returns `None` if caches are
+/// disabled, or if the folder would be in the workspace, where programs do not see the server's own
+/// folders.
 fn workspace_folder(processes: &ProcessRunner, workspace: &Root) -> Option<PathBuf> {
     let workspace = workspace.path();
     let caches = processes.sandbox().paths().package_caches.clone()?;
@@ -226,7 +227,7 @@ fn create_folder(at: &Path) -> std::io::Result<()> {
 }
 
 /// Links the user's settings of cargo into `folder`, the folder that replaces cargo's home in the
-/// sandbox. Programs see the settings, and could replace only the links.
+/// sandbox. Programs can read the settings, and can replace only the links.
 fn link_cargo_settings(processes: &ProcessRunner, folder: &Path) {
     let own = processes.variable("CARGO_HOME").map(PathBuf::from);
     let usual = || Some(Path::new(processes.variable("HOME")?).join(".cargo"));
@@ -246,9 +247,9 @@ fn link_cargo_settings(processes: &ProcessRunner, folder: &Path) {
     }
 }
 
-/// Adds the options of Maven that name its cache and, if it has one, the forwarder, to `env`. Java
-/// reads no proxy variables. Options that `env` has already come last, so that they take
-/// precedence.
+/// Adds to `env` the options of Maven that name the folder `cache` and, with `has_forwarder`, the
+/// forwarder, because Java reads no proxy variables. Options that `env` has already come last, so
+/// that they take precedence.
 fn add_maven_options(env: &mut BTreeMap<OsString, OsString>, cache: &Path, has_forwarder: bool) {
     let mut options = OsString::new();
     // Maven's start script splits the options at spaces, and knows no quotes.

@@ -15,11 +15,12 @@ use crate::programs::{FileChangeStamp, SERVER_FILE, create_memory, find_part, se
 
 /// The longest packed program, in bytes.
 const PACKED_BYTES_MAX: u64 = 64 << 20;
-/// The number of bytes of the hash (BLAKE3) at the start of a packed program. It covers the blocks.
+/// The number of bytes of the hash (BLAKE3) at the start of a packed program. The hash covers the
+/// compressed blocks.
 const HASH_BYTES: usize = 32;
 /// The number of bytes of the length before each compressed block.
 const LENGTH_BYTES: usize = 4;
-/// The longest unpacked block, in bytes. `toolgate-dist append` writes no longer ones.
+/// The longest unpacked block, in bytes. `toolgate-dist append` writes no longer blocks.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// The executable that worker processes run. Clones share one unpacked program.
@@ -38,7 +39,7 @@ pub struct PackedProgram {
     name: &'static str,
     /// The server's executable, which contains the packed program.
     file: File,
-    /// The state of the file when the server opened it.
+    /// The change stamp of the file from the time when the server opened it.
     stamp: FileChangeStamp,
     /// The position of the packed program in the file.
     start: u64,

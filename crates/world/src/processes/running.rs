@@ -24,8 +24,8 @@ use super::{
 use crate::forwarder::ProgramNetworkUsage;
 use crate::programs::ChildProcess;
 
-/// The time without output after which reading a program's output stops. It applies if the main
-/// process has ended and another process holds the streams open.
+/// The time without output after which reading a program's output stops. This limit applies if the
+/// main process has ended and another process holds the streams open.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
 /// The longest time to read a program's output after the main process has ended.
@@ -205,12 +205,13 @@ impl Drop for RunningProgramGuard {
     }
 }
 
-/// A view of a running program's use of the network. It does not keep the program running.
+/// A view of a running program's use of the network. The view does not keep the program running.
 #[derive(Clone)]
 pub struct ProgramNetworkMonitor(Weak<Mutex<Option<ProcessTreeGuard>>>);
 
 impl ProgramNetworkMonitor {
-    /// Returns what the program did with its network so far. Nothing if it was stopped.
+    /// Returns the program's use of the network so far. Returns an empty result if the program was
+    /// stopped.
     pub fn network_use(&self) -> ProgramNetworkUsage {
         let Some(running) = self.0.upgrade() else { return ProgramNetworkUsage::default() };
         let running = running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,8 +223,8 @@ fn take_family(running: &Mutex<Option<ProcessTreeGuard>>) -> Option<ProcessTreeG
     running.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Starts a program with open pipes. Of its limits, only the grace applies, and its `stdin` is
-/// ignored.
+/// Starts a program with open pipes. Ignores the program's `stdin` and all its limits except the
+/// time between asking it to stop and killing it.
 pub(super) async fn open(
     processes: &ProcessRunner,
     start: ProgramStartRequest,
@@ -290,7 +291,8 @@ async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>
     }
 }
 
-/// Takes the server's ends of a program's pipes.
+/// Takes the server's ends of the program's pipes from `child`: standard input if it is a pipe,
+/// standard output and standard error.
 fn take_pipes(
     child: &mut ChildProcess,
 ) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
@@ -301,7 +303,7 @@ fn take_pipes(
     Ok((stdin, ChildStdout::from_std(stdout.into())?, ChildStderr::from_std(stderr.into())?))
 }
 
-/// A guard that stops a process family in the background when dropped.
+/// A guard that stops a program and all its processes in the background when dropped.
 struct ProcessTreeGuard {
     /// The processes of the program. `None` once they have ended.
     family: Option<ProcessTree>,

@@ -27,7 +27,7 @@ use crate::programs::{ProgramRunTag, ServerProcessMark};
 use crate::sandbox;
 use crate::sandbox::LeftoverPlaceholders;
 
-/// The highest number of programs that wait to be started.
+/// The maximum number of requests to start a program that may wait in the queue.
 const QUEUE_MAX: usize = 64;
 /// The maximum number of tries to queue the start of a worker, with [`QUEUE_PAUSE`] between them.
 const QUEUE_TRIES: usize = 1000;
@@ -39,9 +39,9 @@ const FD_MAX: u64 = 1 << 20;
 
 /// Starts programs on a separate thread, which outlives them.
 ///
-/// The thread has two reasons. Programs must die with the server, and Linux sends the death signal
-/// when the thread that started the program ends. Starting a program also blocks, and a worker
-/// thread of the runtime must not block.
+/// Two reasons require this thread. Programs must die with the server, and Linux sends the death
+/// signal when the thread that started the program ends. Starting a program also blocks, and a
+/// worker thread of the runtime must not block.
 pub(super) struct ProgramSpawner {
     requests: mpsc::Sender<SpawnerRequest>,
     mark: ServerProcessMark,
@@ -57,7 +57,7 @@ enum SpawnerRequest {
         token: TaskTrackerToken,
         reply: oneshot::Sender<io::Result<ProcessTree>>,
     },
-    /// Ensures that a keeper process runs, for a program that has already started.
+    /// Request to ensure that a keeper process runs, for a program that has already started.
     Keeper,
     /// Request to start a sandbox helper process.
     Helper { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
@@ -67,7 +67,7 @@ enum SpawnerRequest {
 
 impl ProgramSpawner {
     /// Starts the thread that starts programs. The programs carry `mark`. After the last program,
-    /// the thread removes the `leftovers`.
+    /// the thread removes the placeholder folders `leftovers`.
     pub(super) fn start(
         mark: ServerProcessMark,
         leftovers: Option<LeftoverPlaceholders>,
@@ -166,8 +166,8 @@ fn thread_ended() -> io::Error {
     io::Error::other("the thread that starts programs has ended")
 }
 
-/// Starts a confined program. If no idle helper is available, the thread behind `requests` starts
-/// one.
+/// Starts a confined program. If no idle sandbox helper is available, the thread behind `requests`
+/// starts one.
 fn spawn_confined(
     start: ProgramStartRequest,
     live: UnfinishedProgramRun,

@@ -14,8 +14,8 @@ use rustix::process::{
 
 use crate::programs::{ProgramRunTag, RlimitLocksValues, ServerProcessMark};
 
-/// A lock for listing or reaping children. The kernel's list may skip a child if the child before
-/// it is reaped meanwhile.
+/// A lock for listing or reaping children of this process. The kernel's list may skip a child if
+/// the child before it is reaped meanwhile.
 static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 
 /// The tags of all program runs that have not ended.
@@ -31,7 +31,7 @@ pub(super) struct TaggedProcess {
     state: ProcessLiveness,
 }
 
-/// State of a process: alive or dead.
+/// Liveness of a process: alive, or dead but not yet reaped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProcessLiveness {
     Alive,
@@ -68,10 +68,11 @@ fn read_tag_limits(pid: Pid) -> RlimitLocksValues {
     RlimitLocksValues::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
 }
 
-/// Returns the orphans with `tag` that this process adopted, other than `main`.
+/// Returns the orphans with `tag` that this process adopted, other than `main`. Returns `None` if
+/// the kernel does not list children.
 ///
 /// Once `main` has ended, all its orphans are children of this process. The list is then empty only
-/// if no process that `main` started is left. `None` if the kernel does not list children.
+/// if no process that `main` started is left.
 pub(super) fn adopted_orphans(tag: ProgramRunTag, main: Pid) -> Option<Vec<TaggedProcess>> {
     Some(
         adopted_children()?
@@ -81,8 +82,8 @@ pub(super) fn adopted_orphans(tag: ProgramRunTag, main: Pid) -> Option<Vec<Tagge
     )
 }
 
-/// Kills and reaps the adopted orphans that belong to no live run. Returns `true` if any is still
-/// alive.
+/// Kills and reaps the adopted orphans that belong to no live run. Returns `true` if any of them is
+/// still alive.
 pub(super) fn kill_lost_orphans() -> bool {
     let mut is_any_alive = false;
     for pid in adopted_children().unwrap_or_default() {
@@ -142,7 +143,7 @@ impl TaggedProcess {
         (!is_ours && !is_live).then_some(stray)
     }
 
-    /// Reads the state of the process `pid`, and its session.
+    /// Reads the state of the process `pid`. Returns it with the session number of the process.
     fn read(pid: Pid) -> Option<(Self, i32)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name before the `)` may contain spaces and parentheses.
@@ -165,7 +166,7 @@ impl TaggedProcess {
         self.group == main.as_raw_pid()
     }
 
-    /// Sends `signal` to the process, unless its number belongs to another process now.
+    /// Sends `signal` to the process, unless its number belongs to a process without `tag` now.
     pub(super) fn signal(&self, tag: ProgramRunTag, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
             return;

@@ -1,4 +1,4 @@
-//! Workers, as the server sees them: their start, and one request at a time.
+//! Starts worker processes on behalf of the server, and exchanges one request at a time with each.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest reason that a worker gives for not being ready, in bytes.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// A starter of worker processes of one kind, see
+/// A starter of the worker processes that one executable runs, see
 /// [`ProcessRunner::workers`](super::ProcessRunner::workers).
 pub struct WorkerProcessStarter {
     runner: Weak<ProcessRunnerState>,
@@ -27,16 +27,16 @@ pub struct WorkerProcessStarter {
     executable: WorkerExecutable,
 }
 
-/// A worker: a process of this server that answers requests and reaches nothing else. Dropping this
-/// value kills the process.
+/// A worker: a process of this server that answers requests and has no access to files, networks or
+/// other processes. Dropping this value kills the process.
 pub struct WorkerProcess {
     connection: UnixStream,
     process: ChildProcess,
-    /// The unpacked program that the worker runs. All workers of one program share it.
+    /// The unpacked program that the worker runs. All workers of one program share the memory.
     _program: Option<Arc<OwnedFd>>,
 }
 
-/// The reason why a worker process gave no answer. That worker must get no other request.
+/// The reason why a worker process gave no answer. Do not send another request to that worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerFailure {
     /// Failure because the worker had already ended, so the request is not the cause.
@@ -142,7 +142,8 @@ impl<'s> DeadlineStream<'s> {
         Self { connection, until: Instant::now() + timeout }
     }
 
-    /// Returns the time that is left for reads and writes.
+    /// Returns the time until the deadline, which is never zero. Fails with `TimedOut` after the
+    /// deadline.
     fn time_left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
@@ -185,7 +186,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Sends a request to a worker that is the function `work`.
+    /// Sends a request to a worker that a thread with the function `work` plays, for a test.
     fn exchange_with(
         work: impl FnOnce(UnixStream) + Send + 'static,
         timeout: Duration,

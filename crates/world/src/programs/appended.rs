@@ -20,10 +20,10 @@ const NAME_BYTES: usize = 16;
 const LENGTH_BYTES: usize = 8;
 /// The start of the name of each part.
 const NAME_START: &[u8] = b"toolgate-";
-/// The maximum number of parts that are searched.
+/// The maximum number of appended parts that a search reads.
 const PARTS_MAX: usize = 8;
 
-/// The properties of a file that change with its content.
+/// The properties of a file that show whether its content may have changed.
 #[derive(PartialEq, Eq)]
 pub(crate) struct FileChangeStamp {
     length: u64,
@@ -50,8 +50,8 @@ impl FileChangeStamp {
     }
 }
 
-/// Returns the position and the length of the part `name` at the end of `file`, which has
-/// `file_length` bytes.
+/// Returns the position and the length in bytes of the part `name` at the end of `file`, which has
+/// `file_length` bytes. Returns `None` if there is no such part.
 pub(crate) fn find_part(file: &File, file_length: u64, name: &str) -> Option<(u64, u64)> {
     let mut part_end = file_length;
     for _ in 0..PARTS_MAX {
@@ -83,8 +83,8 @@ pub(crate) fn create_memory(name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes `memory`, a file in memory, unchangeable. Returns it under a number that stays valid in a
-/// new process until it executes a program.
+/// Makes `memory`, a file in memory, unchangeable. Returns a second handle of the file, whose
+/// descriptor number a new process does not replace before it executes a program.
 pub(crate) fn seal_memory(memory: &OwnedFd) -> io::Result<OwnedFd> {
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     fcntl_add_seals(memory, seals)?;
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the parts, each with its name.
+    /// Returns the bytes of a file with `parts` at its end, each with its content and its name.
     fn joined(parts: &[(&[u8], &str)]) -> Vec<u8> {
         let mut bytes = b"server".to_vec();
         for (part, name) in parts {

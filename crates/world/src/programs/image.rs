@@ -27,12 +27,11 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The stack size of the code between clone and exec, in bytes.
 const STACK_BYTES: usize = 64 << 10;
-/// The executable of the server itself, which is also that of workers without a program of their
-/// own.
+/// The path of the server's own executable. Workers without an executable of their own run it, too.
 pub(crate) const SERVER_FILE: &str = "/proc/self/exe";
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
-/// The number under which a process gets an extra descriptor.
+/// The descriptor number under which a started program gets its extra descriptor.
 pub(crate) const EXTRA_FD: RawFd = 3;
 /// The lowest number of an extra descriptor in the server, before it becomes [`EXTRA_FD`] in the
 /// process.
@@ -49,7 +48,8 @@ pub(crate) struct PreparedProgram {
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// An extra descriptor, which the program gets under the number 3.
+    /// An extra descriptor, which the program gets under the number 3. `None` if the program gets
+    /// none.
     handle: Option<OwnedFd>,
 }
 
@@ -164,7 +164,7 @@ struct ExecContext<'a> {
     streams: [RawFd; 3],
     handle: Option<&'a OwnedFd>,
     set_apart: &'a dyn Fn() -> io::Result<()>,
-    /// The number of the error that kept the program from starting. 0 means no error.
+    /// The error number (`errno`) that kept the program from starting. 0 means no error.
     failure: AtomicI32,
 }
 
@@ -271,7 +271,7 @@ fn new_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((above_streams(read)?, above_streams(write)?))
 }
 
-/// Moves `fd` above the standard streams' numbers.
+/// Returns `fd` under a number above those of the standard streams. Duplicates `fd` if necessary.
 ///
 /// If the server runs without a standard stream, a new descriptor can get that stream's number.
 /// Installing the program's streams would overwrite it.
@@ -320,7 +320,7 @@ mod tests {
         PreparedProgram::new(path.into(), "called".to_owned(), args, env, false).unwrap()
     }
 
-    /// Returns the program's output and its exit status.
+    /// Runs the program of `image` to its end. Returns its output and its exit status.
     fn run(image: &PreparedProgram) -> (String, ExitStatus) {
         let child = image.start(&|| Ok(())).unwrap();
         let mut printed = String::new();

@@ -54,7 +54,7 @@ impl ServerProcessMark {
         self.0
     }
 
-    /// Creates a random mark for this server, which no other server has.
+    /// Creates a random mark for this server, which differs from the marks of other servers.
     pub(crate) fn random() -> io::Result<Self> {
         let number = getrandom::u64().map_err(io::Error::other)?;
         Ok(Self::derive(getrlimit(Resource::Locks).maximum, number))
@@ -141,7 +141,7 @@ impl RlimitLocksValues {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }
 
-    /// Returns the soft and the hard `RLIMIT_LOCKS` value, as far as each may be a tag.
+    /// Returns those of the two `RLIMIT_LOCKS` values that can be a tag, the soft one first.
     pub(crate) fn candidate_tags(self) -> impl Iterator<Item = ProgramRunTag> {
         self.0.into_iter().flatten().map(ProgramRunTag)
     }

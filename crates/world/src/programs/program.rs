@@ -34,7 +34,7 @@ pub enum ProgramLookupError {
 }
 
 impl ResolvedProgram {
-    /// Finds the program `name` relative to the directory `cwd`. A name without `/` is searched in
+    /// Finds the program `name` relative to the directory `cwd`. Searches for a name without `/` in
     /// the folders of `path`.
     pub fn find(name: &str, cwd: BorrowedFd<'_>, path: &str) -> Result<Self, ProgramLookupError> {
         if name.contains('/') {
@@ -66,8 +66,8 @@ impl ResolvedProgram {
         Some(OsString::from_vec(path.into_bytes()).into())
     }
 
-    /// Returns the files that the sandbox must let execute to run this program: its own file and
-    /// its ELF loader. `None` for scripts and unreadable files.
+    /// Returns the files that the sandbox must allow to be executed to run this program: its own
+    /// file and its ELF loader. `None` for scripts and unreadable files.
     pub fn executable_files(&self, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
         let real = self.real_path(cwd)?;
         let file = fs::File::open(&real).ok()?;
@@ -97,7 +97,7 @@ impl ResolvedProgram {
     }
 }
 
-/// Returns the loader that the ELF program `file` names, if any.
+/// Returns the path of the loader that the ELF program `file` names, if it names one.
 fn elf_loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
     const LOADER: u32 = 3;
     const PATH_BYTES: u64 = 4096;

@@ -41,7 +41,7 @@ pub(super) fn open(
     }
 }
 
-/// Returns the absolute path that the kernel reports for `fd` now.
+/// Returns the absolute path that the kernel currently reports for `fd`.
 pub(super) fn path_of_fd(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let path = readlinkat(CWD, link, Vec::new())?;
@@ -49,6 +49,9 @@ pub(super) fn path_of_fd(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
 }
 
 /// Checks that this system can keep path lookups below `dir`.
+///
+/// # Errors
+/// The kernel lacks `openat2`, or a filter refuses the call.
 pub(super) fn check_support(dir: BorrowedFd<'_>) -> io::Result<()> {
     match open(dir, Path::new("."), OFlags::PATH | OFlags::DIRECTORY, SymlinkPolicy::Follow) {
         Ok(_) => Ok(()),
@@ -72,8 +75,8 @@ impl SymlinkPolicy {
     }
 }
 
-/// Returns the flags that keep an open with `flags` from blocking. Returns no flags for `O_PATH`,
-/// which never blocks and does not allow them.
+/// Returns the flags that, added to `flags`, keep an open from blocking. Returns no flags for
+/// `O_PATH`, which never blocks and does not allow them.
 fn nonblocking_flags(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY }
 }

@@ -27,16 +27,16 @@ use super::temp::temp_name;
 use super::tree::{WorkspaceTreeDirectory, each_directory, open_tree_directory};
 use super::work::DiskWorkMonitor;
 
-/// Options and limits of copying an entry.
+/// The options and limits of copying an entry, which may be a directory with all its contents.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryCopyOptions {
-    /// The entries that may be copied: a single one, or a whole tree.
+    /// The entries that a copy includes: only the entry itself, or its whole tree.
     pub scope: DirectoryOperationScope,
     /// The handling of an existing destination.
     pub conflict: DestinationConflict,
     /// The handling of missing parents of the destination.
     pub parents: MissingParentPolicy,
-    /// The maximum number of bytes that the copy may have.
+    /// The maximum size of the copy, in bytes.
     pub bytes_max: u64,
 }
 
@@ -128,7 +128,8 @@ impl Root {
         Ok(copied)
     }
 
-    /// Copies the tree of `top` to a temporary name beside its destination, then renames the copy.
+    /// Copies the tree of the open directory `top` to a temporary name beside its destination, then
+    /// renames the copy.
     fn copy_tree(
         &self,
         top: &OwnedFd,
@@ -256,7 +257,7 @@ fn copy_entry(
 
 /// Copies the first `len` bytes of the file `from` to the file `to`, in the kernel if possible.
 ///
-/// `before` is the number of bytes that the call has already copied. It is for progress reports.
+/// `before` is the number of bytes that the call has already copied, for progress reports.
 fn copy_bytes(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -312,7 +313,7 @@ fn publish_directory(to: &EntryLocation, temp: &OsStr) -> Result<(), Errno> {
     }
 }
 
-/// Removes the unfinished directory `temp`, even if the call is cancelled.
+/// Removes the unfinished directory `temp`. Continues even if the call is cancelled.
 fn remove_unfinished(to: &EntryLocation, temp: &OsStr) {
     if let Ok(dir) = open_tree_directory(&to.dir, Path::new(temp)) {
         let _ = remove_contents(&dir, &to.path, &DiskWorkMonitor::default(), &mut 0, |_| Ok(()));

@@ -20,7 +20,7 @@ pub struct EntryDetails {
 }
 
 impl Root {
-    /// Returns the details of the entry at `path`. Does not follow a symlink.
+    /// Returns the details of the entry at `path`, without opening it or following a symlink.
     pub fn entry_details(&self, path: &str) -> Result<EntryDetails, ToolError> {
         let path = self.relative(path)?;
         self.entry_details_at(path).map_err(|err| self.refusal(path, err))

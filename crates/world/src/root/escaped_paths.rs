@@ -1,5 +1,5 @@
-//! Finds entries of a directory that lead out of the root. A program that reads the directory
-//! without toolgate's checks would follow them.
+//! Finds entries of a directory that lead out of the root, such as symlinks. A program that reads
+//! the directory without toolgate's checks would follow them.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ pub enum PathCheckDepth {
     Skip,
     /// Inspection that checks where the entry leads.
     Target,
-    /// Check where the entry leads. If it is a directory, also check everything in it.
+    /// Inspection that checks where the entry leads and, if it is a directory, checks everything in
+    /// it.
     Contents,
 }
 
@@ -49,9 +50,9 @@ impl Root {
     /// Returns the first entry in the directory `top` that leads out of the root or is neither a
     /// file nor a directory.
     ///
-    /// `heed` selects the depth for a path relative to `top`. Symlinks within the root are
-    /// followed, as a reader of the directory would follow them. Fails if there are more than
-    /// `entries_max` entries.
+    /// `heed` returns the depth of the inspection for a path relative to `top`. Symlinks within the
+    /// root are followed, as a reader of the directory would follow them. Fails if there are more
+    /// than `entries_max` entries.
     pub fn find_escaped_path(
         &self,
         top: &str,
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     /// Creates a folder `top` in a root with `make`, and returns the escaped path that is found in
-    /// it.
+    /// this folder.
     fn found(
         make: impl Fn(&Path),
         heed: impl Fn(&Path) -> PathCheckDepth,

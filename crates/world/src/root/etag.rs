@@ -42,7 +42,7 @@ impl Etag {
         Self(format!("W/{}", Self::from_content(known.as_bytes())))
     }
 
-    /// Returns `true` if `given` is this etag. `given` may be quoted as in HTTP.
+    /// Returns `true` if the text `given` is this etag. `given` may be quoted as in HTTP.
     pub fn matches(&self, given: &str) -> bool {
         let given = given.trim();
         let (weak, opaque) = match given.strip_prefix("W/") {
@@ -52,8 +52,8 @@ impl Etag {
         self.0.strip_prefix(weak) == Some(opaque.trim_matches('"'))
     }
 
-    /// Creates the error for a change that expects the file at `path` to have the etag `expected`,
-    /// although the file has this etag.
+    /// Creates the conflict error for a change that expects the file at `path` to have the etag
+    /// `expected`. The file has this etag instead.
     pub fn stale_error(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
             ToolErrorKind::Conflict(json!({ "expected": expected, "actual": self })),

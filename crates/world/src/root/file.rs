@@ -15,7 +15,8 @@ use super::path::quoted_path;
 use super::refusal::refusal;
 use super::work::DiskWorkMonitor;
 
-/// The number of bytes to read at a time, and between two checks of the cancel token.
+/// The number of bytes to read at a time. Between two reads, a check finds out if the work was
+/// cancelled.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
 /// A regular file below a root, open for reading. Reads end at the length that the file had when it
@@ -43,7 +44,8 @@ impl Root {
         WorkspaceFile::new(fd, path)
     }
 
-    /// Returns the etag of `file`: strong up to the root's `hashed_bytes_max`, and weak above it.
+    /// Returns the etag of `file`: strong if the file has at most the root's `hashed_bytes_max`
+    /// bytes, and weak otherwise.
     pub fn etag(&self, file: &WorkspaceFile, watch: &DiskWorkMonitor) -> Result<Etag, ToolError> {
         if self.has_strong_etag(&file.meta) {
             Ok(file.scan(watch)?.etag)
@@ -52,7 +54,8 @@ impl Root {
         }
     }
 
-    /// Returns the etag of a file with the metadata `meta` and the content `content`.
+    /// Returns the etag, strong or weak, of a file with the metadata `meta` and the content
+    /// `content`.
     pub fn etag_of_content(&self, content: &[u8], meta: &EntryMeta) -> Etag {
         if self.has_strong_etag(meta) { Etag::from_content(content) } else { Etag::weak(meta) }
     }
@@ -64,7 +67,8 @@ impl Root {
 }
 
 impl WorkspaceFile {
-    /// Creates a file from `fd`. Fails if it is not a regular file. `path` is relative to the root.
+    /// Creates a file from the open `fd`. Fails if `fd` is not a regular file. `path` is relative
+    /// to the root.
     pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
         let meta = EntryMeta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
         require_regular(&meta, path)?;
@@ -77,7 +81,7 @@ impl WorkspaceFile {
         &self.meta
     }
 
-    /// Returns the fingerprint of the file as it is now. `None` if it cannot be read.
+    /// Returns the current fingerprint of the file. `None` if it cannot be read.
     pub fn current_stamp(&self) -> Option<EntryFingerprint> {
         Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
     }
@@ -108,8 +112,8 @@ impl WorkspaceFile {
         Ok(bytes)
     }
 
-    /// Reads the whole, small file into the start of `buffer`, which grows as needed. Returns the
-    /// number of bytes.
+    /// Reads the whole file, which must be small, into the start of `buffer`, which grows as
+    /// needed. Returns the number of bytes.
     pub fn read_whole(&self, buffer: &mut Vec<u8>) -> Result<usize, ToolError> {
         let len = usize::try_from(self.meta.size()).unwrap_or(usize::MAX);
         if buffer.len() < len {
@@ -181,7 +185,7 @@ impl From<WorkspaceFile> for OwnedFd {
     }
 }
 
-/// Fails if the entry with this metadata is not a regular file.
+/// Fails if `meta` is not the metadata of a regular file. `path` is for the message.
 pub(super) fn require_regular(meta: &EntryMeta, path: &str) -> Result<(), ToolError> {
     let what = match meta.kind() {
         EntryKind::File => return Ok(()),

@@ -1,7 +1,7 @@
 //! Paths that no tool may read even inside a workspace, for example the key of the audit log.
 //!
-//! The list of hidden paths applies to all roots of the process. It is checked only if a root
-//! contains a hidden path.
+//! The list of hidden paths applies to all roots of the process. Opened files are compared with it
+//! only if a root contains a hidden path.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::path::quoted_path;
 
 /// The paths that are hidden from callers in every workspace, with symlinks resolved.
 static HIDDEN_PATHS: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
-/// `true` once a workspace root has been opened that contains a hidden path.
+/// `true` once a workspace root has been opened that contains a hidden path or is inside one.
 static HIDDEN_IN_REACH: AtomicBool = AtomicBool::new(false);
 
 /// Hides `path` and everything below it from every root that is opened later.
@@ -27,8 +27,8 @@ pub fn hide_path(path: &Path) {
     }
 }
 
-/// Records that a root was opened at `root`. If a hidden path is near `root`, every file that is
-/// opened from now on is checked.
+/// Records that a root was opened at `root`. If a hidden path is inside `root` or contains it,
+/// every file that is opened from now on is checked.
 pub(super) fn note_root_opened(root: &Path) {
     let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
     let in_reach = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
@@ -56,7 +56,7 @@ pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolEr
     }
 }
 
-/// Resolves the symlinks of the existing part of `path`, and appends the rest.
+/// Resolves the symlinks in the part of `path` that exists, and appends the rest.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before the server starts")]
 fn resolve_existing(path: &Path) -> PathBuf {
     if let Ok(real) = std::fs::canonicalize(path) {

@@ -27,8 +27,8 @@ const RULES_BYTES_MAX: u64 = 64 << 10;
 /// The maximum number of lines to read of an ignore file.
 const RULES_MAX: usize = 2000;
 
-/// The number of ignore rules in one matcher. The cost of a matcher grows with the square of this
-/// number.
+/// The maximum number of ignore rules in one matcher. The cost of a matcher grows with the square
+/// of this number.
 const RULES_PER_MATCHER: usize = 64;
 /// The maximum number of ignore rules with wildcards in the process. Above this number, only rules
 /// without wildcards are added.
@@ -46,8 +46,8 @@ pub(super) struct IgnoreRules {
     own: Vec<IgnoreRuleSet>,
     wildcard_count: usize,
     parent: Option<Arc<IgnoreRules>>,
-    /// The path of the root as the rules of `parent` see it. Empty unless these rules are above the
-    /// root.
+    /// The path of the root relative to the directory of the rules in `parent`. Empty unless these
+    /// rules are above the root.
     root_in_parent: PathBuf,
 }
 
@@ -79,7 +79,8 @@ impl IgnoreRules {
         parent.is_ignored(&self.root_in_parent.join(path), kind)
     }
 
-    /// Reads the rules in the directory `dir` at `path`. `above` contains the rules of its parent.
+    /// Reads the rules in the directory `dir` at `path`. `above` contains the rules of its parent
+    /// directory.
     ///
     /// `names` lists the rule files that exist in the directory.
     pub(super) fn for_directory(
@@ -127,8 +128,8 @@ impl IgnoreRules {
         if all.own.is_empty() { all.parent.take() } else { Some(Arc::new(all)) }
     }
 
-    /// Returns the rules of the directory `dir` if it has none of its own: only the rules of
-    /// `parent`.
+    /// Returns the rules of the directory `dir` if it has no own ignore files: only the rules of
+    /// `parent` apply.
     fn empty(dir: &Path, parent: Option<Arc<Self>>) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -141,7 +142,8 @@ impl IgnoreRules {
 }
 
 impl IgnoreRuleSet {
-    /// Compiles the ignore `rules`. Leaves out rules that are not globs, as git does.
+    /// Compiles the ignore `rules` to one matcher. Leaves out rules that are not globs, as git
+    /// does.
     fn compile(rules: &[IgnoreRule]) -> Option<Self> {
         let mut globs = GlobSetBuilder::new();
         let mut compiled = Vec::with_capacity(rules.len());
@@ -196,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the rules of a folder whose `.gitignore` contains `list`.
+    /// Returns the ignore rules of a folder whose `.gitignore` contains the text `list`.
     #[allow(clippy::disallowed_methods, reason = "a test creates the files")]
     fn rules(list: &str) -> Option<Arc<IgnoreRules>> {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Locks a directory for one change at a time, within this process and between processes that use
-//! `flock`.
+//! Locks a directory for one change at a time, both within this process and against other processes
+//! that use `flock`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ use super::work::DiskWorkMonitor;
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts to take the lock on a directory.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
-/// The number of locks in [`DirectoryLocks`].
+/// The number of mutexes in [`DirectoryLocks`].
 const STRIPES: usize = 64;
 
-/// The directory locks of this process. Several directories may share a lock: changes in them then
+/// The directory locks of this process. Several directories may share a mutex: changes in them then
 /// wait for each other.
 pub(super) struct DirectoryLocks([Mutex<()>; STRIPES]);
 
@@ -39,7 +39,7 @@ impl Default for DirectoryLocks {
 }
 
 impl DirectoryLocks {
-    /// Waits for the lock on the directory of `place`, at most 2 s.
+    /// Waits at most 2 s for the lock on the directory of `place`.
     ///
     /// The lock is on the directory, because replacing a file creates a new file. No lock is held
     /// between tries, so that calls that wait for another process do not block each other.

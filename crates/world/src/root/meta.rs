@@ -1,4 +1,4 @@
-//! Metadata of an entry: everything but its content.
+//! Metadata of a directory entry: everything except the entry's content.
 
 use jiff::Timestamp;
 use rustix::fs::{FileType, Stat};
@@ -34,7 +34,7 @@ impl From<FileType> for EntryKind {
     }
 }
 
-/// A time of the clock from which file systems take timestamps.
+/// A time of the clock from which file systems take their timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileTime {
     seconds: i64,
@@ -49,8 +49,8 @@ impl FileTime {
     }
 }
 
-/// A fingerprint of an entry. It changes when the entry changes or is replaced, within the
-/// precision of the clock.
+/// A fingerprint of an entry. The fingerprint changes when the entry changes or is replaced, within
+/// the precision of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryFingerprint {
     entry: (u64, u64),

@@ -58,8 +58,8 @@ fn strip_root<'p>(path: &'p str, root: &Path) -> Option<&'p str> {
 
 /// Splits `path` into its directory and its last name. `None` if it does not end in a name.
 ///
-/// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are ignored: a caller that refuses
-/// them must check before.
+/// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are ignored: a caller that does not
+/// accept them must check first.
 pub(super) fn split_name(path: &str) -> Option<(&str, &str)> {
     let path = path.trim_end_matches('/');
     let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));

@@ -1,4 +1,4 @@
-//! The place of a change: a name in an open directory.
+//! Locations of entries to change: each is an open directory and a name in it.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -16,12 +16,12 @@ use super::path::{self, quoted_path};
 use super::refusal::refusal;
 use super::temp;
 
-/// Handling of missing parent directories of an entry to change.
+/// Decision whether to create missing parent directories of an entry to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingParentPolicy {
     /// Handling that creates the missing parent directories.
     Make,
-    /// Refuse the change if a parent directory is missing.
+    /// Handling that refuses the change if a parent directory is missing.
     Require,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct EntryLocation {
     created_parents: CreatedParentDirectories,
 }
 
-/// The parent directories that were created for a change. When dropped, they are removed, unless
+/// The parent directories that were created for a change. Dropping this value removes them, unless
 /// the change was made.
 struct CreatedParentDirectories {
     root: Root,
@@ -47,7 +47,7 @@ struct CreatedParentDirectories {
     paths: RefCell<Vec<PathBuf>>,
 }
 
-/// Handling of names that are reserved for unfinished files.
+/// Decision whether to accept names that are reserved for unfinished files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TempFileNamePolicy {
     Refuse,
@@ -69,13 +69,13 @@ impl Root {
         })
     }
 
-    /// Returns the location of the entry at `path`, to move or replace that entry.
+    /// Returns the location of the existing entry at `path`, to move or replace that entry.
     pub(super) fn existing_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempFileNamePolicy::Refuse)
     }
 
-    /// Returns the location of the entry at `path`, to remove that entry. Accepts the unfinished
-    /// result of a copy that was interrupted.
+    /// Returns the location of the existing entry at `path`, to remove that entry. Accepts the
+    /// unfinished result of a copy that was interrupted.
     pub(super) fn removable_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempFileNamePolicy::Allow)
     }
@@ -123,8 +123,8 @@ impl Root {
         })
     }
 
-    /// Returns the location to which a write to `place` goes, and the existing entry. Follows a
-    /// symlink within the root.
+    /// Returns the location that a write to `place` changes, and the metadata of the entry there,
+    /// if one exists. Follows a symlink within the root.
     pub(super) fn write_target(
         &self,
         place: EntryLocation,
@@ -144,7 +144,7 @@ impl Root {
         self.write_target(self.existing_place(path)?).map(|_| ())
     }
 
-    /// Returns the location to which the symlink at `place` leads.
+    /// Returns the location of the target of the symlink at `place`.
     fn follow_symlink(&self, place: &EntryLocation) -> Result<EntryLocation, ToolError> {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
@@ -176,7 +176,8 @@ impl Root {
         })
     }
 
-    /// Returns `true` if any part of the path `at` is protected: tools can read it, not change it.
+    /// Returns `true` if any part of the path `at` is protected: tools can read such a path but not
+    /// change it.
     pub fn is_protected(&self, at: &str) -> bool {
         self.rules.protected.find_protected(at).is_some()
     }
@@ -247,7 +248,8 @@ impl Root {
         }
     }
 
-    /// Creates the missing directories of the path `dir`, each in the directory opened before.
+    /// Creates the missing directories of the path `dir`, each in the directory opened before, and
+    /// adds them to `made`. Returns the last directory, open.
     fn make_parents(
         &self,
         dir: &str,
@@ -278,7 +280,8 @@ impl Root {
 }
 
 impl EntryLocation {
-    /// Returns the metadata of the entry that is now at this location. Does not follow a symlink.
+    /// Returns the metadata of the entry that is now at this location, or `None` if nothing is
+    /// there. Does not follow a symlink.
     pub(super) fn stat(&self) -> Result<Option<EntryMeta>, ToolError> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
@@ -287,12 +290,13 @@ impl EntryLocation {
         }
     }
 
-    /// Keeps the created parent directories. Call this after the change has been made.
+    /// Keeps the created parent directories when this location is dropped. Call this after the
+    /// change has been made.
     pub(super) fn keep_parents(&self) {
         self.created_parents.paths.take();
     }
 
-    /// Writes the directory to disk, so that its names survive a power cut.
+    /// Flushes the directory to disk, so that its names survive a power cut.
     pub(super) fn sync(&self) {
         // The change has already been made, so a file system without fsync is no error.
         let _ = fsync(&self.dir);

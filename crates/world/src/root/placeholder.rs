@@ -5,8 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 
-/// The unusual mode of the folders with which a sandbox reserves names. It identifies folders that
-/// a killed server left.
+/// The unusual mode of the folders with which a sandbox reserves names. By this mode, toolgate
+/// recognizes folders that a killed server left.
 pub(crate) const PLACEHOLDER_MODE: Mode = Mode::from_bits_retain(0o555);
 
 pub(crate) fn open_folder(
@@ -24,7 +24,7 @@ pub(crate) fn is_placeholder(stat: &Stat) -> bool {
         && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Returns `true` if `name` in `folder` is an empty placeholder folder of a sandbox.
+/// Returns `true` if the entry `name` in `folder` is an empty placeholder folder of a sandbox.
 pub(crate) fn is_reserved(folder: BorrowedFd<'_>, name: &OsStr) -> bool {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| is_placeholder(&stat))

@@ -1,5 +1,5 @@
-//! Protected names: entries that tools can read but never change, because they control programs
-//! outside the sandbox.
+//! Protected names: entries that tools can read but never change, because they contain settings of
+//! programs outside the sandbox.
 
 use toolgate_contract::printable::is_hidden;
 
@@ -7,16 +7,17 @@ use toolgate_contract::printable::is_hidden;
 #[derive(Debug)]
 pub(super) struct DefaultProtectedName {
     pub(super) name: &'static str,
-    /// The program that reads settings under this name, and starts programs that the settings name.
+    /// The program that reads settings from the entry with this name, and starts programs that the
+    /// settings name.
     reader: ProtectedSettingsReader,
 }
 
-/// The kind of program that reads a protected file or folder.
+/// The program that reads settings from a protected file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProtectedSettingsReader {
     Git,
     Toolgate,
-    /// Reader that is a program other than git and toolgate, such as an editor or an agent.
+    /// Reader other than git and toolgate, for example an editor or an agent.
     Other,
 }
 
@@ -84,14 +85,15 @@ pub fn is_foreign_settings(name: &str) -> bool {
     default_name(name).is_some_and(|it| it.reader == ProtectedSettingsReader::Other)
 }
 
-/// The only default name that also protects every directory that contains it.
+/// The only default protected name that also keeps a directory which contains it from being
+/// deleted, copied or moved.
 const GIT_FOLDER: &str = ".git";
 
 /// The protected paths of a workspace.
 #[derive(Debug)]
 pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 
-/// Path that is protected from tools, and the operations that it blocks.
+/// Path that is protected from tools, and the changes that it blocks.
 #[derive(Debug)]
 struct ProtectedPath {
     /// The normalized names of the components of the protected path.
@@ -99,16 +101,17 @@ struct ProtectedPath {
     reach: BlockedPathOperations,
 }
 
-/// Changes that a protected path blocks.
+/// The changes that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockedPathOperations {
-    /// Blocks changes whose path contains the protected path.
+    /// Block changes whose path contains the protected path, but not changes of a directory that
+    /// contains it.
     DirectOnly,
-    /// Changes whose path contains the protected path, and deleting, copying or moving a directory
-    /// that contains it.
+    /// Block changes whose path contains the protected path, and deleting, copying or moving a
+    /// directory that contains it.
     InTrees,
-    /// Changes whose path begins with the protected path, and deleting, copying or moving a
-    /// directory that contains that path.
+    /// Block changes whose path begins with the protected path, and deleting, copying or moving a
+    /// directory that contains it.
     AtRoot,
 }
 
@@ -117,7 +120,8 @@ impl ProtectedPaths {
     /// name, or several names joined by `/`.
     ///
     /// The default names except `.git` have an effect only in the folder in which a program starts,
-    /// which is never below the root. Therefore a directory that contains such a name can be moved.
+    /// which is never below the root. Therefore a directory below the root that contains such a
+    /// name can be moved.
     pub(super) fn new(paths: &[String], at_root: &[String]) -> Self {
         let entry = |path: &str, reach| {
             let names = path_names(path).map(fold_name).collect();
@@ -149,8 +153,8 @@ impl ProtectedPaths {
         find(self.0.iter(), path)
     }
 
-    /// Returns the first part of `path` that may not be deleted, copied or moved with a directory.
-    /// The caller has already checked all directories of `path`.
+    /// Returns the first part of `path` that may not be deleted, copied or moved as part of a
+    /// directory. The caller has already checked all directories of `path`.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
         let entries = |reach: BlockedPathOperations| {
             self.0.iter().filter(move |entry: &&ProtectedPath| entry.reach == reach)
@@ -209,7 +213,8 @@ fn is_short_name(name: &str, protected: &str) -> bool {
     stem == cut && number.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Normalizes `name`, so that names are equal if the most lenient file system treats them as equal.
+/// Returns the normalized form of `name`. Two names have the same form if the most lenient file
+/// system treats them as equal.
 fn fold_name(name: &str) -> String {
     let seen: String = name.chars().filter(|&c| !is_invisible(c)).collect();
     let stream = seen.find(':').unwrap_or(seen.len());
@@ -222,8 +227,9 @@ fn is_invisible(c: char) -> bool {
     is_hidden(c) || matches!(c, '\u{fe00}'..='\u{fe0f}')
 }
 
-/// Checks that every spelling of a protected name is found, and that plain paths are found only if
-/// they contain one. The first byte selects the spelling, the rest is the path.
+/// Checks with fuzzed bytes that every spelling of a protected name is found, and that plain paths
+/// are found only if they contain such a name. The first byte selects the spelling, and the rest is
+/// the path.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 2000;
 /// The longest name that is compared by similarity, in bytes. A longer name matches only if it
 /// differs in case alone.
 const NAME_BYTES_MAX: usize = 100;
-/// The least similarity of a name that an error suggests, from 0 to 1.
+/// The minimum similarity of a name that an error suggests, from 0 to 1.
 const SIMILARITY_MIN: f64 = 0.6;
 
 impl Root {
@@ -74,8 +74,8 @@ impl Root {
         None
     }
 
-    /// Returns the path that the caller probably meant. `prefix` is the first part of `path` that
-    /// does not exist.
+    /// Returns a path similar to `path` that exists, which the caller probably meant. `prefix` is
+    /// the first part of `path` that does not exist.
     fn suggest_path(&self, path: &str, prefix: &str) -> Option<String> {
         let (parent, name) = path::split_name(prefix)?;
         let name = name.to_lowercase();
@@ -103,7 +103,8 @@ impl Root {
         Some(if self.entry_details_at(&whole).is_ok() { whole } else { suggestion })
     }
 
-    /// Creates the error that `path` leaves the root. The message does not reveal the target.
+    /// Creates the error that `path` leaves the root. The message does not reveal the path to which
+    /// it leads.
     fn escape_error(&self, path: &str) -> ToolError {
         let Some((link, target)) = self.absolute_symlink(path) else {
             let path = quoted_path(path);
@@ -121,9 +122,8 @@ impl Root {
         })
     }
 
-    /// Returns the first symlink in `path` with an absolute target, and that target.
-    ///
-    /// The result is only for a message. It is never opened.
+    /// Returns the first symlink in `path` with an absolute target, and that target. For messages
+    /// only: nothing opens the target.
     fn absolute_symlink(&self, path: &str) -> Option<(String, PathBuf)> {
         let mut prefix = PathBuf::new();
         for component in Path::new(path).components() {
@@ -199,11 +199,11 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     }
 }
 
-/// The reason why work on the disk failed or stopped.
+/// The reason why an operation on the disk failed or stopped.
 pub(super) enum FileOperationError {
     /// Error that the file system returned.
     Errno(Errno),
-    /// A cancellation, or an error from a check that is part of the work.
+    /// A cancellation, or an error from a check that is part of the operation.
     Tool(ToolError),
 }
 
@@ -229,8 +229,8 @@ impl From<ToolError> for FileOperationError {
     }
 }
 
-/// Returns a function that adds to an error the argument that it concerns: `pointer` is a JSON
-/// pointer into the input.
+/// Returns a function that adds to an error the JSON pointer `pointer`, which names the argument
+/// that caused the error.
 pub(super) fn at_pointer(pointer: &str) -> impl Fn(ToolError) -> ToolError {
     move |err: ToolError| err.with_pointer(pointer)
 }

@@ -80,8 +80,8 @@ impl Root {
         Ok(removed)
     }
 
-    /// Removes the contents of the directory `top`, which is at `at`, and returns the number of
-    /// removed entries.
+    /// Removes the contents of the directory `top`, which has the path `at`, and returns the number
+    /// of removed entries. `path` is for messages.
     fn remove_contents(
         &self,
         top: &OwnedFd,
@@ -105,8 +105,8 @@ impl Root {
     }
 }
 
-/// Removes the contents of the directory `top` and counts them in `removed`. Stops at an entry that
-/// `may` refuses.
+/// Removes the contents of the directory `top` and adds their number to `removed`. Stops at an
+/// entry that `may` refuses.
 pub(super) fn remove_contents(
     top: &OwnedFd,
     path: &str,

@@ -92,7 +92,7 @@ impl Root {
     }
 }
 
-/// Fails if the destination of a move is its source or lies inside it.
+/// Fails if the destination `to` of a move is its source or lies inside its source.
 pub(super) fn check_not_inside(source: &Path, to: &EntryLocation) -> Result<(), ToolError> {
     let message = if to.real_path == source {
         "the source and the destination are the same".to_owned()
@@ -104,7 +104,7 @@ pub(super) fn check_not_inside(source: &Path, to: &EntryLocation) -> Result<(), 
     Err(ToolError::invalid("/destination", message))
 }
 
-/// Returns the location whose directory is locked first, and the other one if its directory
+/// Returns the location whose directory is locked first, and the other location if its directory
 /// differs.
 ///
 /// The order is the same for every move, so that two moves in opposite directions never deadlock.
@@ -124,8 +124,8 @@ fn lock_order<'p>(
 /// The lock on a second directory while the first is held.
 ///
 /// The second lock is only a file lock, because both directories may share one lock of this
-/// process. Each place opens its directory separately, so that the file lock also works within this
-/// process.
+/// process. Each location opens its directory separately, so that the file lock also works within
+/// this process.
 struct SecondDirectoryLock<'p>(&'p OwnedFd);
 
 impl<'p> SecondDirectoryLock<'p> {
@@ -159,7 +159,8 @@ impl Drop for SecondDirectoryLock<'_> {
     }
 }
 
-/// Creates the error that the destination `to` is a directory, instead of the new path of `source`.
+/// Creates the error that the destination `to` is a directory, although it should be the new path
+/// of `source`.
 pub(super) fn directory_error(source: &Path, to: &EntryLocation) -> ToolError {
     let message = format!(
         "{} is a directory; give the whole new path, including the new name{}",
@@ -169,8 +170,8 @@ pub(super) fn directory_error(source: &Path, to: &EntryLocation) -> ToolError {
     ToolError::invalid("/destination", message)
 }
 
-/// Returns a hint that the caller may have meant a path inside the directory `to`: its path and the
-/// name of `source`.
+/// Returns a hint that the caller may have meant a path inside the directory `to`: the path of `to`
+/// with the name of `source` appended.
 pub(super) fn hint_inside(source: &Path, to: &EntryLocation) -> String {
     match source.file_name() {
         Some(name) if to.real_path.join(name) != source => {

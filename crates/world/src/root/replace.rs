@@ -27,7 +27,7 @@ use super::work::DiskWorkMonitor;
 /// The maximum number of retries of a write if the entry changes between the check and the rename.
 const TRIES: usize = 8;
 
-/// Conditions for writing a file, and the mode of the written file.
+/// Conditions for writing a file, and the permission bits of the written file.
 #[derive(Debug, Clone)]
 pub struct FileWriteConditions {
     /// Handling of the file if it exists.
@@ -36,8 +36,8 @@ pub struct FileWriteConditions {
     pub missing: MissingFilePolicy,
     /// Handling of missing parent directories of the file.
     pub parents: MissingParentPolicy,
-    /// The permission bits. By default a replaced file keeps its own, and a new file follows the
-    /// umask.
+    /// The permission bits. By default, a replaced file keeps its permission bits, and a new file
+    /// follows the umask.
     pub mode: Option<u32>,
 }
 
@@ -138,7 +138,8 @@ impl Root {
         Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
-    /// Checks that the entry `found` at `place` meets the conditions `terms`.
+    /// Checks that the entry `found` at `place` meets the conditions `terms`. `found` is `None` if
+    /// there is no entry.
     fn check_conditions(
         &self,
         place: &EntryLocation,
@@ -196,7 +197,8 @@ impl Root {
 }
 
 impl EntryLocation {
-    /// Creates an empty temporary file with the mode, owner and attributes of the file `found`.
+    /// Creates an empty temporary file beside this location, with the mode of `terms` or of the
+    /// file `found`, and with the owner and attributes of `found`.
     pub(super) fn create_temp(
         &self,
         found: Option<&EntryMeta>,
@@ -261,7 +263,8 @@ fn write_all(
     fsync(fd).map_err(FileOperationError::Errno)
 }
 
-/// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.
+/// Fails if the permissions of the file at `place` forbid writing, even if its directory would
+/// allow replacing it.
 fn check_writable(place: &EntryLocation) -> Result<(), ToolError> {
     let Err(err) = accessat(&place.dir, &place.name, Access::WRITE_OK, AtFlags::EACCESS) else {
         return Ok(());
@@ -274,8 +277,8 @@ fn check_writable(place: &EntryLocation) -> Result<(), ToolError> {
     })
 }
 
-/// Copies the users' extended attributes, access lists and SELinux label, if the file system has
-/// them.
+/// Copies the users' extended attributes, the access lists and the SELinux label of the file `from`
+/// to the file `to`, if the file system has them.
 ///
 /// `security.capability` is omitted, because new content must not inherit the capabilities of the
 /// old content.

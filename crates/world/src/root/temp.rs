@@ -12,7 +12,7 @@ use rustix::io::Errno;
 const PREFIX: &str = ".toolgate-";
 const SUFFIX: &str = ".tmp";
 
-/// A temporary file: unnamed, or with a name that tools hide. Dropping it deletes the file.
+/// A temporary file: unnamed, or with a name that tools hide. Dropping this value deletes the file.
 pub(super) struct TempFile<'d> {
     dir: BorrowedFd<'d>,
     fd: OwnedFd,
@@ -28,20 +28,21 @@ pub(super) enum ExistingEntryHandling {
     Replace,
 }
 
-/// Returns `true` if `name` is the name of an unfinished file, perhaps of a process that died.
+/// Returns `true` if `name` is the name of an unfinished file, perhaps one that a killed process
+/// left.
 pub(crate) fn is_temp(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
 }
 
-/// Returns a new random name that [`is_temp`] recognizes.
+/// Returns a new random name for a temporary file, which [`is_temp`] recognizes.
 pub(super) fn temp_name() -> OsString {
     let random = RandomState::new().hash_one(std::process::id());
     format!("{PREFIX}{random:016x}{SUFFIX}").into()
 }
 
 impl<'d> TempFile<'d> {
-    /// Creates an empty file in `dir` with the permission bits `mode`, less the umask.
+    /// Creates an empty temporary file in `dir` with the permission bits `mode`, less the umask.
     pub(super) fn create(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         match Self::create_unnamed(dir, mode) {
             // Not every file system has unnamed files, and old ones mistake the flag for a
@@ -53,7 +54,7 @@ impl<'d> TempFile<'d> {
         }
     }
 
-    /// Creates a temporary file without a name, which disappears even after a crash.
+    /// Creates a temporary file without a name. The system removes it even after a crash.
     fn create_unnamed(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let fd = openat(dir, ".", flags, mode)?;

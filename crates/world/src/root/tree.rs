@@ -19,7 +19,7 @@ use super::work::DiskWorkMonitor;
 /// The maximum number of entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
 
-/// One directory in a tree of directories.
+/// One directory that a visit of a directory tree has opened.
 pub(super) struct WorkspaceTreeDirectory<'t> {
     /// The directory's path, relative to the top of the tree. Empty for the top itself.
     pub(super) path: &'t Path,
@@ -68,8 +68,8 @@ pub(super) fn open_tree_directory(top: &OwnedFd, at: &Path) -> Result<OwnedFd, r
 }
 
 impl Root {
-    /// Fails if the tree of `top` contains a name that may not be deleted, copied or moved with a
-    /// directory. Checks the tree as if it were at each of `places`.
+    /// Fails if the tree of `top` contains a name that may not be deleted, copied or moved as part
+    /// of a directory. Checks the tree as if it were at each of the paths `places`.
     pub(super) fn check_tree_unprotected(
         &self,
         top: &OwnedFd,
@@ -88,8 +88,8 @@ impl Root {
         })
     }
 
-    /// Fails if the path `at` may not be deleted, copied or moved with a directory. `inner` is its
-    /// path in the tree at `path`.
+    /// Fails if the path `at` may not be deleted, copied or moved as part of a directory. `inner`
+    /// is its path in the tree at `path`, for the message.
     pub(super) fn check_entry_unprotected(
         &self,
         at: &Path,

@@ -39,7 +39,7 @@ pub struct WalkFolder {
 /// A directory that a walk has opened, and its entries.
 pub struct OpenWalkFolder {
     dir: OwnedFd,
-    /// `true` if the directory contains a `.git`, which is not listed.
+    /// `true` if the directory contains a `.git` entry, which is not listed.
     pub(crate) has_git: bool,
     /// Entries of the directory, sorted by name.
     pub entries: Vec<(OsString, EntryKind)>,
@@ -56,7 +56,7 @@ pub struct WalkEntry {
 
 /// Starting point of a walk: a directory or a file.
 pub enum WalkStartPoint {
-    /// Directory whose entries the walk visits.
+    /// Directory at which the walk starts. The walk visits its entries.
     Folder(WalkFolder),
     /// File that is the only entry of the walk.
     File(WalkEntry),
@@ -86,7 +86,7 @@ impl Root {
         Ok(WalkStartPoint::Folder(WalkFolder { path: at, rules }))
     }
 
-    /// Opens a file that a walk found. Fails if it is no longer a regular file.
+    /// Opens the file at `path` that a walk found. Fails if it is no longer a regular file.
     pub fn open_walked(&self, path: &Path) -> Result<WorkspaceFile, ToolError> {
         let shown = path.to_string_lossy();
         let fd = self.open_unfollowed(path, OFlags::RDONLY).map_err(|err| refusal(&shown, err))?;
@@ -99,7 +99,8 @@ impl Root {
 }
 
 impl WalkFolder {
-    /// Returns the directory's entries sorted by name, and loads its ignore rules.
+    /// Returns the entries of the directory that `sight` includes, sorted by name, and loads the
+    /// directory's ignore rules.
     pub fn list(
         &mut self,
         root: &Root,
@@ -109,8 +110,8 @@ impl WalkFolder {
         self.open_and_list(root, sight, watch).map(|looked| looked.entries)
     }
 
-    /// Returns the open directory and its entries. Opening files from it is faster than opening
-    /// them by their full paths.
+    /// Opens the directory, loads its ignore rules and lists its entries. Opening files from the
+    /// result is faster than opening them by their full paths.
     pub fn open_and_list(
         &mut self,
         root: &Root,
@@ -121,13 +122,13 @@ impl WalkFolder {
         self.list_opened(dir, sight, watch)
     }
 
-    /// Opens the directory itself, for [`WalkFolder::list_opened`].
+    /// Opens the directory of this value, for [`WalkFolder::list_opened`].
     pub(crate) fn open_handle(&self, root: &Root) -> Result<OwnedFd, ToolError> {
         let dir = root.open_unfollowed(&self.path, OFlags::RDONLY | OFlags::DIRECTORY);
         dir.map_err(|err| refusal(&self.path.to_string_lossy(), err))
     }
 
-    /// Lists the open directory `dir`, as [`WalkFolder::open_and_list`] does.
+    /// Lists the directory `dir`, which is already open, as [`WalkFolder::open_and_list`] does.
     pub(crate) fn list_opened(
         &mut self,
         dir: OwnedFd,
@@ -165,7 +166,8 @@ impl WalkFolder {
         Ok(OpenWalkFolder { dir, has_git: names.git, entries })
     }
 
-    /// Returns the subdirectory `name`. Call [`WalkFolder::list`] first.
+    /// Returns the subdirectory `name`. Call [`WalkFolder::list`] first, because it loads the
+    /// ignore rules that the subdirectory inherits.
     pub fn child(&self, name: &OsString) -> Self {
         Self { path: self.path.join(name), rules: self.rules.clone() }
     }
@@ -193,15 +195,16 @@ pub struct TreeWalk<'r> {
     root: &'r Root,
     filter: WalkFilter,
     watch: &'r DiskWorkMonitor,
-    /// The path at which the walk resumes. Entries before it are skipped.
+    /// The path at which the walk resumes. The walk skips the entries before it.
     resume_at: Option<PathBuf>,
     open: Vec<(WalkFolder, vec::IntoIter<(OsString, EntryKind)>)>,
-    /// The number of directories that the walk could not read.
+    /// The number of directories that the walk could not read so far.
     pub unread_folders: u64,
 }
 
 impl<'r> TreeWalk<'r> {
-    /// Starts a walk of `folder` at the entry `from`.
+    /// Starts a walk of `folder` at the entry `from`, or at the first entry. `sight` selects the
+    /// entries.
     pub fn new(
         root: &'r Root,
         mut folder: WalkFolder,

@@ -10,8 +10,8 @@ use toolgate_contract::{CallEvent, CallEventSink, ToolContext, ToolError};
 
 use super::Root;
 
-/// The maximum number of disk operations at a time in a workspace. Each operation keeps a few files
-/// open.
+/// The maximum number of disk operations that run in a workspace at once. Each operation keeps a
+/// few files open.
 pub(super) const CONCURRENT_WORK_MAX: usize = 16;
 /// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 200;
@@ -63,12 +63,12 @@ impl Root {
     }
 }
 
-/// A token that cancels disk work, and the progress events of the work.
+/// A token that cancels a disk operation, and the receiver of its progress events.
 pub struct DiskWorkMonitor {
     cancel: CancellationToken,
     events: CallEventSink,
     since: Instant,
-    /// The time of the last progress message, in milliseconds after `since`.
+    /// The time of the last progress message, in milliseconds after the start of the work.
     reported_ms: AtomicU64,
 }
 
@@ -87,7 +87,8 @@ impl DiskWorkMonitor {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }
 
-    /// Sends a progress event of disk work, unless the last one was sent less than 200 ms ago.
+    /// Sends the progress `done` of `total` in the unit `unit`, unless the last progress event was
+    /// sent less than 200 ms ago.
     pub fn report_progress(&self, done: u64, total: Option<u64>, unit: &str) {
         if !self.events.has_receiver() {
             return;

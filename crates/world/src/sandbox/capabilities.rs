@@ -36,8 +36,8 @@ pub(super) struct SandboxCapabilities {
     pub(super) layers: AvailableSandboxLayers,
     pub(super) machine_view: MachineMountPaths,
     cgroup_parents: Option<CgroupParents>,
-    /// The system call filters: first those that allow internet sockets (own or shared network),
-    /// then those that refuse them, then those that allow internet and Unix sockets.
+    /// The system call filters for programs with internet sockets, for programs without them, and
+    /// for programs with both internet and Unix sockets, in this order.
     filters: [SeccompFilters; 3],
     limits: Vec<(u32, u64)>,
 }
@@ -95,7 +95,7 @@ impl SandboxCapabilities {
         Ok(capabilities)
     }
 
-    /// Returns the layers of `profile` that are in force on this system.
+    /// Returns the coverage of `profile` on this system: the profile with its missing layers.
     pub(super) fn coverage(&self, profile: SandboxProfile) -> SandboxCoverage {
         // A program in the machine's network is promised no network namespace.
         let is_promised = |it: &&MissingSandboxLayer| {
@@ -105,7 +105,8 @@ impl SandboxCapabilities {
         SandboxCoverage { profile, missing }
     }
 
-    /// Creates control groups for a run of a program, if this system has them.
+    /// Creates control groups for a run of a program. Returns `None` if this system has no control
+    /// groups.
     pub(super) fn create_groups(
         &self,
         layers: &AvailableSandboxLayers,
@@ -118,7 +119,7 @@ impl SandboxCapabilities {
             .transpose()
     }
 
-    /// Checks that programs can have a network of their own, in which a forwarder listens.
+    /// Checks that programs can have a separate network, in which a forwarder listens.
     pub(super) fn check_own_network(&self) -> io::Result<()> {
         if self.layers.namespaces.is_some_and(|spaces| spaces.net) {
             return Ok(());
@@ -202,13 +203,14 @@ impl ProgramStartFolder {
         Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
-    /// Returns the workspace itself as the working directory of a program.
+    /// Returns the workspace as the folder in which a program starts.
     pub(super) fn at_workspace(workspace: &Root) -> io::Result<Self> {
         let folder = workspace.open_dir(".").map_err(into_io_error)?;
         Self::new(workspace, folder.as_fd(), &[])
     }
 
-    /// Returns a request to a sandbox helper that has this folder and starts no program.
+    /// Returns a request to a sandbox helper with this working directory, but without a program.
+    /// Such a request only tests the sandbox.
     pub(super) fn empty_request(&self) -> SandboxSpawnRequest {
         SandboxSpawnRequest {
             program: None,
@@ -235,7 +237,8 @@ fn identity_of(handle: impl AsFd) -> io::Result<FileIdentity> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Returns the resource limits of each process of a program.
+/// Returns the resource limits of each process of a program, as pairs of a resource number and its
+/// limit. `room` contains the limits of a run.
 fn resource_limits(layers: &AvailableSandboxLayers, room: CgroupLimits) -> Vec<(u32, u64)> {
     let mut limits =
         vec![(libc::RLIMIT_NOFILE, OPEN_FILES_MAX), (libc::RLIMIT_FSIZE, FILE_BYTES_MAX)];

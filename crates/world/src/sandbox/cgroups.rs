@@ -17,11 +17,11 @@ use super::plan::OsStringBytes;
 /// The name prefix of the control groups that a server creates.
 const GROUP_PREFIX: &str = "toolgate-";
 
-/// The existing control groups in which a server can create groups for its runs.
+/// The existing control groups in which the server creates new groups for its runs.
 #[derive(Debug, Clone)]
 pub(super) struct CgroupParents {
     all: Vec<CgroupParent>,
-    /// The PID namespace of this server.
+    /// The inode number of this server's PID namespace.
     namespace: u64,
     /// A random number that distinguishes this server's control groups from those of an earlier
     /// server with the same process ID.
@@ -32,7 +32,7 @@ pub(super) struct CgroupParents {
 /// cannot find out if the other server is running, and a new group is briefly empty.
 const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
-/// Existing control group in which groups for runs can be created.
+/// Existing control group in which the server creates new groups for its runs.
 #[derive(Debug, Clone)]
 struct CgroupParent {
     folder: PathBuf,
@@ -65,7 +65,7 @@ impl CgroupParents {
     /// `room`.
     ///
     /// # Errors
-    /// The reason why this server can create no groups.
+    /// The reason why this server cannot create control groups.
     pub(super) fn find(room: CgroupLimits) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -211,7 +211,8 @@ impl Drop for RunCgroups {
     }
 }
 
-/// Returns the server's own control group for `controller` (cgroup v1).
+/// Returns the server's own control group for `controller` (cgroup v1), if there is one. `mounts`
+/// is the content of `/proc/self/mountinfo`, and `own` that of `/proc/self/cgroup`.
 fn own_v1_group(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     let is_it = |options: &str| options.split(',').any(|option| option == controller);
     let own = own.lines().find_map(|line| {
@@ -222,14 +223,15 @@ fn own_v1_group(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     group_path(mounts, own, |kind, options| kind == "cgroup" && is_it(options))
 }
 
-/// Returns the server's own control group (cgroup v2).
+/// Returns the server's own control group (cgroup v2), if there is one. `mounts` is the content of
+/// `/proc/self/mountinfo`, and `own` that of `/proc/self/cgroup`.
 fn own_v2_group(mounts: &str, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     group_path(mounts, own, |kind, _| kind == "cgroup2")
 }
 
-/// Returns the path of the control group `own` below the first mount for which `is_meant` returns
-/// `true`.
+/// Returns the path of the control group `own` below the first mount in `mounts` for whose type and
+/// options `is_meant` returns `true`.
 fn group_path(mounts: &str, own: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, file_system) = line.split_once(" - ")?;

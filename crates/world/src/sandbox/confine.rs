@@ -34,7 +34,7 @@ use crate::programs::{
     ChildProcess, PreparedProgram, ProgramRunTag, ResolvedProgram, kill_and_wait,
 };
 
-/// A program to start in the sandbox, with its arguments, folder and environment.
+/// A program to start in the sandbox, with its arguments, working directory and environment.
 pub(crate) struct SandboxedProgramStart {
     pub(crate) program: ResolvedProgram,
     pub(crate) args: Vec<OsString>,
@@ -46,7 +46,7 @@ pub(crate) struct SandboxedProgramStart {
     pub(crate) tag: ProgramRunTag,
 }
 
-/// The resources that a confined program holds while it runs.
+/// The resources of a confined program that must stay open while it runs.
 pub(crate) struct ConfinedProgramResources {
     /// The pipe on which the sandbox helper reports why the program did not start.
     failure_pipe: OwnedFd,
@@ -54,7 +54,7 @@ pub(crate) struct ConfinedProgramResources {
     exit_pipe: Option<ExitStatusPipe>,
     /// The layers of the sandbox that confine the program.
     pub(crate) coverage: Arc<SandboxCoverage>,
-    /// The forwarder of a program that may reach some hosts.
+    /// The forwarder of a program that may reach only some hosts.
     forwarder: Option<NetworkForwarder>,
     /// The file with the certificates that the program trusts, if its forwarder ends TLS.
     _certificates: Option<TrustedCertificatesFile>,
@@ -89,8 +89,8 @@ impl ConfinedProgramResources {
         end.status().filter(|_| end.is_over())
     }
 
-    /// Returns the program's exit status after its end. `status` is the status of the process that
-    /// the server started.
+    /// Returns the program's exit status after it has ended. `status` is the exit status of the
+    /// process that the server started.
     pub(crate) fn finish(&mut self, status: ExitStatus) -> ExitStatus {
         let reported = self.exit_pipe.as_ref().and_then(ExitStatusPipe::status);
         // Without a report, the reaper was killed or could not start.
@@ -98,7 +98,7 @@ impl ConfinedProgramResources {
         reported.unwrap_or(status)
     }
 
-    /// Returns what the program did with its network so far.
+    /// Returns the program's use of the network so far, such as the hosts that were refused.
     pub(crate) fn network_use(&self) -> ProgramNetworkUsage {
         self.forwarder.as_ref().map(NetworkForwarder::network_use).unwrap_or_default()
     }
@@ -233,8 +233,8 @@ impl Sandbox {
         ))
     }
 
-    /// Passes `task` to an idle or new sandbox helper. Returns the helper and the process of the
-    /// program.
+    /// Passes `task` to an idle sandbox helper with the key `like`, or to a new helper that `begin`
+    /// starts. Returns the helper and the process of the program.
     fn start_task(
         &self,
         capabilities: &SandboxCapabilities,
@@ -261,7 +261,7 @@ impl Sandbox {
         Ok((helper, child))
     }
 
-    /// Returns the sandbox capabilities of this system, which are tested once.
+    /// Returns the sandbox capabilities of this system. The first call tests them.
     pub(super) fn capabilities(
         &self,
         workspace: &Root,
@@ -339,7 +339,7 @@ impl Sandbox {
     }
 }
 
-/// Starts the forwarder of a program in the network of the sandbox helper `helper`.
+/// Starts the forwarder of a program in the network namespace of the sandbox helper `helper`.
 fn start_forwarder(
     helper: &mut StandbySandboxHelper,
     access: &Arc<ProgramHostAccess>,

@@ -85,8 +85,8 @@ impl SandboxLayer {
         }
     }
 
-    /// Returns the sandbox layer that is missing if the setup step `step` failed. `None` if no
-    /// program can be confined without that step.
+    /// Returns the sandbox layer that is missing on this system if the setup step `step` failed.
+    /// `None` if no program can be confined without that step.
     pub(super) fn from_step(step: SandboxSetupStep) -> Option<Self> {
         match step {
             SandboxSetupStep::Namespaces
@@ -111,7 +111,7 @@ impl SandboxLayer {
 }
 
 impl SandboxCoverage {
-    /// Returns the coverage of a program without a sandbox.
+    /// Returns the coverage of a program that runs without a sandbox.
     pub(crate) fn unconfined() -> Self {
         Self { profile: SandboxProfile::Off, missing: Arc::default() }
     }
@@ -121,8 +121,8 @@ impl SandboxCoverage {
         self.missing.is_empty()
     }
 
-    /// Returns a short text, the profile and the missing layers, such as `workspace` or `workspace
-    /// (lacks network)`.
+    /// Returns the profile and the missing layers as a short text, such as `workspace` or
+    /// `workspace (lacks network)`.
     pub fn summary(&self) -> String {
         let profile = self.profile.name();
         if self.is_complete() {
@@ -151,7 +151,7 @@ impl fmt::Display for IncompleteSandbox {
 
 impl std::error::Error for IncompleteSandbox {}
 
-/// Converts a setup failure into the error for the caller that started the program.
+/// Converts the setup failure `failed` to the error that the caller of the program receives.
 pub(super) fn into_start_error(failed: SandboxSetupFailure) -> io::Error {
     match failed.step {
         // An unconfined program fails with the same error.

@@ -13,8 +13,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The message that no process of the program is left. A closed pipe does not prove this: the pipe
-/// also closes when the reaper is killed, before the kernel kills the processes in its namespace.
+/// The message that no process of the program is left. The end of the pipe does not prove this: the
+/// pipe also closes if the reaper is killed, before the kernel kills the processes in its
+/// namespace.
 pub(super) const OVER_MESSAGE: [u8; 1] = [0];
 
 /// The server's end of a pipe that carries the program's exit status, followed by [`OVER_MESSAGE`].
@@ -32,7 +33,7 @@ impl ExitStatusPipe {
         Ok((Self { pipe, status: OnceLock::new(), is_over: AtomicBool::new(false) }, theirs))
     }
 
-    /// Waits for the message that no process of the program is left.
+    /// Waits for the reaper's message that no process of the program is left.
     #[allow(unsafe_code, reason = "tokio needs the promise that the descriptor stays open")]
     pub(super) async fn wait_until_over(&self) -> io::Result<()> {
         let pipe = self.pipe.as_fd();
@@ -54,7 +55,7 @@ impl ExitStatusPipe {
         }
     }
 
-    /// Returns `true` if the message that no process of the program is left was received.
+    /// Returns `true` if the reaper has sent the message that no process of the program is left.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }

@@ -6,10 +6,11 @@ use super::SandboxPaths;
 use super::plan::SandboxMount;
 use crate::root::is_foreign_settings;
 
-/// The folder of the repository. Its configuration names programs that git runs.
+/// The name of the folder of a git repository. The configuration in this folder names programs that
+/// git runs.
 const GIT_FOLDER: &str = ".git";
 
-/// Entries of a repository that name programs for git to run. Even the git tools may not change
+/// Entries of a `.git` folder that name programs for git to run. Even the git tools may not change
 /// these entries.
 const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
 
@@ -25,8 +26,8 @@ pub(super) struct GuardedPaths {
 }
 
 impl GuardedPaths {
-    /// Creates the list of the guarded paths and the instructions in `paths`. Programs may write
-    /// the repository if `writes_git` is set.
+    /// Creates the list of the guarded paths and the instructions in `paths`. With `writes_git`,
+    /// programs may write the workspace's `.git` folder.
     pub(super) fn new(paths: &SandboxPaths, writes_git: bool) -> Self {
         let plain = |paths: &[String]| -> Vec<String> {
             paths.iter().filter(|path| is_plain_path(path)).cloned().collect()
@@ -36,17 +37,18 @@ impl GuardedPaths {
 
     /// Returns `true` if git may check out committed settings of editors and agents.
     ///
-    /// `is_plain` means that git works in the workspace's own repository and runs no other program.
-    /// If programs may write `.git`, the answer is `false`, because a program could have committed
-    /// the settings.
+    /// `is_plain` means that git works with the `.git` folder of the workspace and runs no other
+    /// program. If programs may write `.git`, the answer is `false`, because a program could have
+    /// committed the settings.
     pub(super) fn allows_git_settings(&self, is_plain: bool) -> bool {
         is_plain && !self.writes_git
     }
 
-    /// Returns the read-only paths in `workspace` for a program that may write the rest.
+    /// Returns mounts for the read-only paths in `workspace`, for a program that may write the
+    /// rest.
     ///
-    /// Git may write its `repository`. If `brings` is set, git may also write instructions and the
-    /// settings of other tools, but never toolgate's own files.
+    /// Git may write the `.git` folder `repository`. If `brings` is set, git may also write
+    /// instructions and the settings of other tools, but never toolgate's own files.
     pub(super) fn places(
         &self,
         workspace: &Path,
@@ -91,13 +93,13 @@ impl GuardedPaths {
     }
 }
 
-/// Returns the path of the workspace's own repository.
+/// Returns the path of the `.git` entry in `workspace`.
 pub(super) fn repository_path(workspace: &Path) -> PathBuf {
     workspace.join(GIT_FOLDER)
 }
 
-/// Returns a mount for each of `paths`, and one for each folder between it and `workspace`, which
-/// keeps that folder from being moved. A moved folder takes its mounts along.
+/// Returns a mount for each of `paths`, and one for each folder between that path and `workspace`,
+/// which keeps the folder from being moved. A moved folder takes its mounts along.
 pub(super) fn with_fixed_parents(
     workspace: &Path,
     paths: &[PathBuf],

@@ -48,10 +48,11 @@ pub(super) fn run_helper() -> ! {
     }
 }
 
-/// A type without values, for functions that return only on failure.
+/// A type without values, for functions that return only if they fail.
 enum NeverReturns {}
 
-/// Returns the sandbox helper's connection to the server, and closes all other descriptors.
+/// Returns the sandbox helper's connection to the server, and closes all other descriptors except
+/// the standard streams.
 #[allow(unsafe_code, reason = "a descriptor is handed over by number")]
 pub(super) fn take_connection() -> Option<OwnedFd> {
     // SAFETY: the server has put the descriptor there, and no other code here uses it. If a person
@@ -64,7 +65,7 @@ pub(super) fn take_connection() -> Option<OwnedFd> {
 }
 
 /// Prepares everything that all programs of this sandbox helper share, and keeps one process
-/// waiting for the next order.
+/// waiting for the next order. `line` is the connection to the server.
 ///
 /// The helper joins the control groups, applies the plan from the first message, and then forks a
 /// process for each order.
@@ -105,9 +106,9 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
     }
 }
 
-/// Waits for an order of the server in the process that the server treats as the program. Before
-/// that, sets up the part of the confinement that all orders share. After the order, the process
-/// becomes the program or its reaper.
+/// Waits on the connection `line` for an order of the server, in the process that the server treats
+/// as the program. Before that, sets up the part of the confinement that all orders share. After
+/// the order, the process becomes the program or its reaper.
 fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     let ordered = set_up_process(plan)
         .and_then(|()| SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line)));
@@ -166,7 +167,7 @@ struct ReceivedHelperOrder<'a> {
 }
 
 /// Installs the standard streams and the tag from an order of the server. Without namespaces, also
-/// enters the workspace.
+/// enters the directory `workspace`.
 fn take_over_order(
     plan: &SandboxPlan,
     request: &SandboxSpawnRequest,
@@ -226,8 +227,8 @@ fn join_groups(doors: &[OsStringBytes]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process die with the server. Fails if the server, the other end of `line`, is already
-/// gone.
+/// Makes this process die with the server. Fails if the server, which holds the other end of
+/// `line`, is already gone.
 fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -240,8 +241,8 @@ fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     }
 }
 
-/// The namespaces that each program gets alone. It shares the user and network namespaces with its
-/// helper.
+/// The namespaces that each program gets alone. The program shares the user and network namespaces
+/// with its helper.
 const PROGRAM_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC

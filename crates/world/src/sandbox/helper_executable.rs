@@ -24,13 +24,14 @@ use crate::programs::{
     FileChangeStamp, HELPER_NAME, SERVER_FILE, create_memory, find_part, seal_memory,
 };
 
-/// A text that is only in executables with the helper of this build.
+/// A text that only executables with the sandbox helper of this build contain.
 const BUILD_MARK: &str = concat!("toolgate-sandbox of ", env!("TOOLGATE_WORLD_SOURCES"));
-/// The largest small program, in bytes. A debug build has several megabytes.
+/// The maximum size of the small executable of sandbox helpers, in bytes. In a debug build, this
+/// executable has several megabytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// The number by which an executable names the processor of this machine. `None` for those that are
-/// unknown here, which never run the small program.
+/// The number by which an ELF executable names the processor of this machine. `None` on other
+/// processors, on which helpers never run the small executable.
 const MACHINE: Option<usize> = if cfg!(target_arch = "x86_64") {
     Some(62)
 } else if cfg!(target_arch = "aarch64") {
@@ -39,32 +40,33 @@ const MACHINE: Option<usize> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// The file with the small program, until the first helper starts.
+/// The file with the small executable of sandbox helpers, until the first helper starts.
 static FOUND: Mutex<Option<SmallHelperExecutable>> = Mutex::new(None);
-/// The small program in sealed memory. `None` if it cannot be used.
+/// The small executable of sandbox helpers in sealed memory. `None` if it cannot be used.
 static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
-/// `true` if the small program was loaded, but does not work here.
+/// `true` if the small executable of sandbox helpers was loaded, but does not work on this system.
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// A file with the small program.
+/// A file that contains the small executable of sandbox helpers.
 struct SmallHelperExecutable {
     file: File,
-    /// The state of the file when the server opened it.
+    /// The change stamp of the file from the time when the server opened it.
     stamp: FileChangeStamp,
-    /// The position of the small program in the file.
+    /// The position of the small executable in the file, in bytes.
     start: u64,
     length: u64,
 }
 
-/// Opens the file with the small program, if there is one. Call this before the server confines
-/// itself and before any program runs.
+/// Opens the file with the small executable of sandbox helpers, if there is one. Call this before
+/// the server confines itself and before any program runs.
 pub(super) fn open_small_helper() {
     if LOADED.get().is_none() {
         *lock_found() = open_small().ok();
     }
 }
 
-/// Returns the path of the executable for the next helper. The first call loads the small program.
+/// Returns the path of the executable for the next sandbox helper. The first call loads the small
+/// executable.
 pub(super) fn current_path() -> PathBuf {
     if !IS_BROKEN.load(Ordering::Acquire)
         && let Some(memory) = LOADED.get_or_init(load)
@@ -74,12 +76,14 @@ pub(super) fn current_path() -> PathBuf {
     SERVER_FILE.into()
 }
 
-/// Makes all later helpers run the server's own executable. Returns `false` if they do so already.
+/// Makes all later sandbox helpers run the server's own executable. Returns `false` if they did so
+/// already.
 pub(super) fn disable_small_helper() -> bool {
     LOADED.get().is_some_and(Option::is_some) && !IS_BROKEN.swap(true, Ordering::AcqRel)
 }
 
-/// Keeps the mark of this build in each executable that can run a helper.
+/// Keeps the compiler from removing the mark of this build from executables that can run a sandbox
+/// helper.
 pub(super) fn keep_build_mark() {
     black_box(BUILD_MARK);
 }
@@ -99,8 +103,8 @@ fn open_small() -> io::Result<SmallHelperExecutable> {
     open_beside(&beside, &server_meta)
 }
 
-/// Opens the small program at `path`. Fails if it is not a file that the same users can write as
-/// the server's executable, which has the metadata `server`.
+/// Opens the small executable of sandbox helpers at `path`. Fails if the file's owner or writers
+/// differ from those of the server's executable, which has the metadata `server`.
 fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperExecutable> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -117,7 +121,8 @@ fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperExecutab
     })
 }
 
-/// Loads the small program. `None` if there is none, or if it cannot be used.
+/// Loads the small executable of sandbox helpers. Returns `None` if there is none, or if it cannot
+/// be used.
 fn load() -> Option<OwnedFd> {
     let found = lock_found().take()?;
     let loaded = copy_to_memory(&found);
@@ -127,7 +132,7 @@ fn load() -> Option<OwnedFd> {
     loaded.ok()
 }
 
-/// Copies the small program to sealed memory.
+/// Copies the small executable in the file `found` to sealed memory.
 fn copy_to_memory(found: &SmallHelperExecutable) -> io::Result<OwnedFd> {
     if found.length > FILE_BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -167,7 +172,7 @@ fn loaded_part(elf: &[u8]) -> Option<&[u8]> {
     elf.get(..end).filter(|loaded| !loaded.is_empty())
 }
 
-/// Reads the little-endian number of `size` bytes at `at`.
+/// Reads the little-endian number of `size` bytes at the offset `at` of the ELF file.
 fn number_at(elf: &[u8], at: usize, size: usize) -> Option<usize> {
     let bytes = elf.get(at..at.checked_add(size)?)?;
     let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -181,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates the file `at` with `bytes`.
+    /// Creates the executable file `at` with the content `bytes`.
     fn put(at: &Path, bytes: &[u8]) {
         fs::write(at, bytes).unwrap();
         fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! System calls that the rustix crate lacks, and short forms of those that it has.
+//! System calls that the rustix crate lacks, and short wrappers of calls that it has.
 
 #![allow(unsafe_code, reason = "system calls that no crate in the tree wraps")]
 
@@ -56,12 +56,13 @@ pub(super) fn clone_mount(path: &CStr) -> io::Result<OwnedFd> {
     Ok(open_tree(CWD, path, CLONE_TREE)?)
 }
 
-/// Clones the mount at the open entry `place` and all mounts below it.
+/// Clones the mount at the open file or folder `place` and all mounts below it.
 pub(super) fn clone_mount_of(place: impl AsFd) -> io::Result<OwnedFd> {
     Ok(open_tree(place, c"", CLONE_TREE | OpenTreeFlags::AT_EMPTY_PATH)?)
 }
 
-/// Restricts a mount to `attr`. With `is_recursive`, also restricts all mounts below it.
+/// Restricts a mount with the attributes `attr`, such as read-only. With `is_recursive`, also
+/// restricts all mounts below it.
 pub(super) fn restrict(
     mount: impl AsFd,
     attr: MountAttrFlags,
@@ -88,7 +89,7 @@ pub(super) fn restrict(
     .map(drop)
 }
 
-/// Attaches the mount `mount` at the open entry `target`.
+/// Attaches the mount `mount` at the open file or folder `target`.
 pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     retry(|| Ok(move_mount(mount.as_fd(), c"", target.as_fd(), c"", flags)?))
@@ -111,13 +112,14 @@ pub(super) fn create_filesystem(
     Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, attr)?)
 }
 
-/// Keeps new mounts of this namespace invisible in others. With `DOWNSTREAM` as `seen`, new mounts
-/// of the namespace from which this namespace was copied appear here. With `PRIVATE`, none do.
+/// Keeps new mounts of this namespace invisible in other namespaces. With `DOWNSTREAM` as `seen`,
+/// new mounts of the namespace from which this namespace was copied appear here. With `PRIVATE`,
+/// none do.
 pub(super) fn isolate_mounts(seen: MountPropagationFlags) -> io::Result<()> {
     Ok(mount_change(c"/", MountPropagationFlags::REC | seen)?)
 }
 
-/// Makes the working directory the root and detaches the old root.
+/// Makes the working directory the root directory of this process and detaches the old root.
 pub(super) fn switch_root() -> io::Result<()> {
     pivot_root(c".", c".")?;
     Ok(unmount(c".", UnmountFlags::DETACH)?)
@@ -132,7 +134,7 @@ pub(super) fn close_from(first: RawFd) -> io::Result<()> {
     }
 }
 
-/// Closes a descriptor. No code may use it again.
+/// Closes the descriptor `fd`. The caller must not use it again.
 pub(super) fn close(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: its owner never returns.
     check_result(unsafe { libc::close(fd.as_fd().as_raw_fd()) }.into()).map(drop)
@@ -143,14 +145,15 @@ pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
     check_result(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-/// Calls the system call `prctl` with numeric arguments.
+/// Calls the system call `prctl` with the option `what` and two numeric arguments.
 pub(super) fn prctl(what: libc::c_int, one: libc::c_ulong, two: libc::c_ulong) -> io::Result<()> {
     // SAFETY: it is only used for options with numeric arguments.
     check_result(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
 }
 
-/// Drops all capabilities from the set to which executing a file, as root or with file capabilities,
-/// limits its capabilities. New processes inherit that set. This process keeps its capabilities.
+/// Drops all capabilities from the bounding set, which limits the capabilities that a process can
+/// gain when it executes a file. New processes inherit this set. This process keeps its
+/// capabilities.
 pub(super) fn drop_bounding_set() -> io::Result<()> {
     for capability in 0..64 {
         match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
@@ -184,7 +187,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 const STACK_BYTES: usize = 256 << 10;
 
 /// Creates a process that shares the memory of this process and runs `become_it`. This process
-/// waits until the new process has executed a program or ended.
+/// waits until the new process has executed a program or ended. Returns the new process ID.
 pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     extern "C" fn begin(become_it: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the pointer is the argument passed below, and its owner waits meanwhile.
@@ -203,8 +206,8 @@ pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
     Ok(pid)
 }
 
-/// Forks a process in new namespaces according to `flags`. In the new process, which becomes a
-/// child of this process's parent, returns `None`.
+/// Forks a process in new namespaces according to `flags`. Returns its process ID, or `None` in the
+/// new process, which becomes a child of this process's parent.
 pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     let how = flags | libc::CLONE_PARENT | libc::SIGCHLD;
     let none = std::ptr::null::<u8>();

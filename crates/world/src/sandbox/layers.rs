@@ -18,9 +18,10 @@ use crate::programs::PreparedProgram;
 /// The time limit of testing the sandbox layers.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// The newest version of Landlock that this code uses.
+/// The newest version of the Landlock interface that this code uses.
 pub(super) const LANDLOCK_MAX: i32 = 7;
-/// The oldest usable Landlock version. Before it, files could not be moved between folders.
+/// The oldest usable Landlock version. Before this version, Landlock did not allow moving files
+/// between folders.
 pub(super) const LANDLOCK_MIN: i32 = 2;
 
 /// The sandbox layers that this system has.
@@ -34,8 +35,8 @@ pub(super) struct AvailableSandboxLayers {
 }
 
 impl AvailableSandboxLayers {
-    /// Returns all sandbox layers except those that are obviously missing. The layers are not
-    /// tested yet.
+    /// Returns all sandbox layers except those that are obviously missing. `groups` is the reason
+    /// if this system has no control groups. The layers are not tested yet.
     pub(super) fn all(groups: Result<(), String>) -> Self {
         let spaces = SandboxNamespaces { user: true, net: true, proc: true };
         let mut all = Self {
@@ -65,7 +66,7 @@ impl AvailableSandboxLayers {
     }
 
     /// Tests the sandbox layers with `attempt`. Removes each layer that fails, and records the
-    /// reason, until an attempt succeeds.
+    /// reason, until an attempt succeeds. Returns the remaining layers.
     ///
     /// # Errors
     /// Something other than a layer fails. In that case this system cannot confine programs.
@@ -141,8 +142,8 @@ impl AvailableSandboxLayers {
     }
 }
 
-/// Sets up a confinement without a program: `request` under `plan`, in `groups` and `workspace`.
-/// Returns the failure, if any.
+/// Sets up a confinement without a program: a new helper follows `plan` and `request` in the
+/// control groups `groups`. Returns the step that failed, if any.
 pub(super) fn attempt(
     groups: Option<RunCgroups>,
     plan: SandboxPlan,
@@ -185,7 +186,8 @@ pub(super) fn attempt(
     }
 }
 
-/// Reads the sandbox helper's report from `birth`. `None` if the program has started.
+/// Reads the sandbox helper's report from the pipe `birth`. Returns `None` if the program has
+/// started. Fails if no report arrives within `limit`.
 pub(super) fn read_failure(
     birth: &OwnedFd,
     limit: Option<&Timespec>,

@@ -7,7 +7,7 @@ use super::kernel;
 
 /// Capability to create namespaces and mounts, as a bit of the effective set.
 const CAP_SYS_ADMIN_BIT: u64 = 1 << 21;
-/// A bit that is no flag of `unshare`. The kernel refuses every call with it.
+/// A bit that is no flag of `unshare`. The kernel refuses every call of `unshare` with this bit.
 const NO_UNSHARE_FLAG: libc::c_int = 1;
 
 /// Returns the reason why this process cannot create user namespaces, which hide files, processes

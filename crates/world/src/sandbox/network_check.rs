@@ -1,4 +1,4 @@
-//! Checks that a profile with hosts confines the network, before the first program runs in it.
+//! Checks before the first program runs that a sandbox profile with hosts confines the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,8 +25,8 @@ use crate::programs::{ChildProcess, PreparedProgram, kill_and_wait};
 /// The time limit of testing the network of confined programs.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
-/// The results of the network tests, for each profile and for programs that may only read the
-/// workspace.
+/// The results of the network tests. The key is the profile, and `true` if programs may only read
+/// the workspace. An error is a sentence about a connection that got through.
 pub(super) type SandboxNetworkTestResults =
     Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
 
@@ -59,12 +59,12 @@ impl Sandbox {
     }
 
     /// Checks that a forwarder under the sandbox profile of `inside` lets an allowed connection
-    /// through and refuses another. The result is stored, and later calls return it. Blocks.
+    /// through and refuses another connection. Stores the result, which later calls return. Blocks.
     /// `begin` starts the helper of the test.
     ///
     /// # Errors
     /// A connection that should be refused got through, so no program may run in this profile. Or
-    /// the test could not be run. Then the next call repeats it.
+    /// the test could not be run. Then the next call repeats the test.
     pub(super) fn check_network(
         &self,
         capabilities: &SandboxCapabilities,
@@ -75,8 +75,8 @@ impl Sandbox {
         self.test_once(inside, || test_network(capabilities, inside, begin))
     }
 
-    /// Returns the result of `test` for programs with the confinement `inside`. The first result is
-    /// kept, and later calls return it.
+    /// Returns the result of `test` for programs with the confinement `inside`. Stores the first
+    /// result, which later calls return.
     fn test_once(
         &self,
         inside: &ProgramConfinement,
@@ -97,8 +97,8 @@ impl Sandbox {
     }
 }
 
-/// Tests the network of programs like those of `inside`. The inner error says that a connection got
-/// through.
+/// Tests the network of programs with the confinement `inside`. The inner error says that a
+/// forbidden connection succeeded, and the outer error that the test could not be run.
 fn test_network(
     capabilities: &SandboxCapabilities,
     inside: &ProgramConfinement,
@@ -140,8 +140,8 @@ fn test_network(
     judge_test(failure?, refused.accept().is_ok(), inside.profile)
 }
 
-/// Returns the result of a test that ended with `failure`, or without one. `is_reached` is `true` if
-/// a connection that must be refused arrived at its target.
+/// Returns the result of a test that ended with `failure`, or without a failure. `is_reached` is
+/// `true` if a connection that must be refused arrived at its target.
 fn judge_test(
     failure: Option<SandboxSetupFailure>,
     is_reached: bool,
@@ -167,7 +167,7 @@ fn leak_message(profile: SandboxProfile) -> String {
     )
 }
 
-/// Opens a listener on the machine's loopback interface. Returns its port, too.
+/// Opens a listener on the machine's loopback interface. Returns the listener and its port.
 fn open_target() -> io::Result<(TcpListener, u16)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;

@@ -23,8 +23,8 @@ pub(super) struct SandboxPlan {
     /// The path of the workspace. The helper also receives an open handle of the workspace.
     pub(super) workspace: OsStringBytes,
     pub(super) workspace_identity: FileIdentity,
-    /// The separate namespaces of the programs. `None` if they see the server's file tree and
-    /// processes.
+    /// The separate namespaces of the programs. `None` if the programs see the server's file tree
+    /// and processes.
     pub(super) spaces: Option<SandboxNamespaces>,
     /// The mounts that all programs share, under any profile.
     pub(super) base: Vec<SandboxMount>,
@@ -44,14 +44,14 @@ pub(super) struct SandboxPlan {
 /// The part of the confinement that belongs to one program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SandboxSpawnRequest {
-    /// The program to execute. `None` only tests if the confinement works.
+    /// The program to execute. With `None`, the helper only tests if the confinement works.
     pub(super) program: Option<SandboxedExecutable>,
     /// The working directory: relative to the workspace, or absolute.
     pub(super) cwd: OsStringBytes,
     pub(super) cwd_identity: FileIdentity,
     /// The tag that all processes of the program will carry.
     pub(super) tag: Option<u64>,
-    /// The ports of the listeners with which a request without a program tests the network.
+    /// The ports of two listeners. A request without a program uses them to test the network.
     pub(super) network_test: Option<NetworkTest>,
     /// The only files and folders that may be executed. `None` allows every file that the program
     /// sees.
@@ -75,7 +75,7 @@ pub(super) struct NetworkTest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SeccompFilters {
     /// Filters that are applied before the sandbox helper creates its first process. They refuse
-    /// only calls that are not needed later.
+    /// only system calls that are not needed later.
     pub(super) ahead: Vec<Vec<u64>>,
     /// Filters that each process of the program applies as its last step.
     pub(super) last: Vec<Vec<u64>>,
@@ -110,7 +110,7 @@ pub(super) struct SandboxNamespaces {
 /// A mount in a program's sandbox: a path, and the content that the program finds there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SandboxMount {
-    /// A file or folder of the machine, at the same path. Left out if it is missing.
+    /// A file or folder of the machine, mounted at the same path. Left out if it is missing.
     SamePath { at: OsStringBytes, how: SandboxMountAccess },
     /// Symlink in the sandbox at the path `at`, which leads to `to`.
     Symlink { at: OsStringBytes, to: OsStringBytes },
@@ -171,8 +171,8 @@ pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<
 }
 
 impl SandboxMount {
-    /// Returns `true` if the mount depends on the content of the workspace, which the previous
-    /// program may have changed.
+    /// Returns `true` if the mount depends on the content of the workspace, which may have changed
+    /// since the helper started.
     pub(super) fn is_late(&self, workspace: &Path) -> bool {
         match self {
             Self::FixedFolder { .. } | Self::ReadOnlyEntry { .. } => true,
@@ -222,7 +222,8 @@ impl<T: Into<OsString>> From<T> for OsStringBytes {
     }
 }
 
-/// Checks with fuzzed bytes that parsed data serializes to data that parses the same.
+/// Checks with fuzzed bytes that a parsed message that is serialized and parsed again stays the
+/// same.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     reads_again::<SandboxPlan>(bytes);

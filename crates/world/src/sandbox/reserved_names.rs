@@ -2,7 +2,7 @@
 //!
 //! A mount needs a mount point. While programs run, each reserved name therefore has a placeholder:
 //! an empty, read-only folder, which git ignores. Each server with such programs holds a shared
-//! lock on it. The last one removes the folder.
+//! lock on the folder. The last server removes the folder.
 //!
 //! Creating and removing a folder changes the file system's journal. If programs follow each other
 //! in a burst, their server therefore keeps the placeholders between them, for [`KEEP_TIME`].
@@ -36,7 +36,8 @@ const BURST_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The time for which placeholders stay after a program of a burst.
 const KEEP_TIME: Duration = Duration::from_millis(50);
 
-/// The names that programs cannot create: placeholder folders by workspace and name.
+/// The names that programs cannot create: their placeholder folders, by workspace and name. Clones
+/// share them.
 #[derive(Clone, Default)]
 pub(super) struct ReservedFileNames(Arc<Mutex<ReservedNamesState>>);
 
@@ -50,18 +51,18 @@ struct ReservedNamesState {
     /// `true` if the first of the current reservations followed the one before it without a long
     /// pause.
     is_burst: bool,
-    /// `true` if a task removes the placeholders that are no longer needed.
+    /// `true` while a task runs that removes the placeholders that are no longer needed.
     is_watched: bool,
 }
 
 /// Workspace and name of a placeholder folder.
 type ReservedFileNameKey = (FileIdentity, String);
 
-/// Placeholder folder that keeps programs from creating its name.
+/// Placeholder folder in a workspace, which keeps programs from creating an entry with its name.
 struct ReservedNamePlaceholder {
     /// The number of running programs that need the placeholder.
     count: usize,
-    /// The time since which no program needs the placeholder. `None` while a program does.
+    /// The time since which no program needs the placeholder. `None` while a program needs it.
     unused_since: Option<Instant>,
     /// The open placeholder folder, with a shared lock. While it is open, no other file can get its
     /// identity.
@@ -118,7 +119,7 @@ impl ReservedNamesState {
         self.reservation_count += 1;
     }
 
-    /// Reserves one name in `workspace`. Returns `false` if another entry has this name.
+    /// Reserves the name in `key` in `workspace`. Returns `false` if another entry has this name.
     fn reserve_name(&mut self, workspace: &Arc<OwnedFd>, key: &ReservedFileNameKey) -> bool {
         let name = &*key.1;
         let before = self.placeholders.get_mut(key);
@@ -145,8 +146,8 @@ impl ReservedNamesState {
         true
     }
 
-    /// Ends one reservation of `names`. With `keeps`, leaves the placeholders that are no longer
-    /// needed in their place.
+    /// Ends one reservation of `names`. With `keeps`, does not yet remove the placeholders that are
+    /// no longer needed.
     fn end_reservation(&mut self, names: &[ReservedFileNameKey], keeps: bool) {
         self.reservation_count -= 1;
         let now = Instant::now();
@@ -164,8 +165,8 @@ impl ReservedNamesState {
         }
     }
 
-    /// Removes the placeholders that no program has needed for `min_age`. Returns `true` if others
-    /// that no program needs are left.
+    /// Removes the placeholders that no program has needed for `min_age`. Returns `true` if other
+    /// unneeded placeholders are left.
     fn remove_unused(&mut self, min_age: Duration) -> bool {
         let is_over = |since: Instant| since.elapsed() >= min_age;
         let ended = self.placeholders.extract_if(|_, it| it.unused_since.is_some_and(is_over));
@@ -184,7 +185,7 @@ impl Drop for ReservedNamesState {
 }
 
 impl ReservedNamePlaceholder {
-    /// Returns `true` if the placeholder is still the entry with the name `name`, unchanged.
+    /// Returns `true` if the entry `name` in the workspace is still this placeholder, unchanged.
     fn is_at(&self, name: &str) -> bool {
         let there = statat(&*self.workspace, name, AtFlags::SYMLINK_NOFOLLOW);
         there.is_ok_and(|there| identity_of(&there) == self.identity && is_placeholder(&there))
@@ -203,8 +204,8 @@ fn identity_of(stat: &Stat) -> FileIdentity {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Removes the placeholders that no program has needed for [`KEEP_TIME`]. Returns when all others
-/// are needed.
+/// Removes each placeholder once no program has needed it for [`KEEP_TIME`]. Returns when programs
+/// need all placeholders that are left.
 async fn remove_unused_in_time(names: Weak<Mutex<ReservedNamesState>>) {
     loop {
         tokio::time::sleep(KEEP_TIME).await;
@@ -220,8 +221,8 @@ async fn remove_unused_in_time(names: Weak<Mutex<ReservedNamesState>>) {
     }
 }
 
-/// Creates or opens the placeholder `name` and takes a shared lock on it. Returns its identity,
-/// too. `None` if another entry has this name.
+/// Creates or opens the placeholder `name` and takes a shared lock on it. Returns the open folder
+/// and its identity. Returns `None` if another entry has this name.
 fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<(OwnedFd, FileIdentity)> {
     for _ in 0..TRIES {
         let is_new = match mkdirat(workspace, name, PLACEHOLDER_MODE) {
@@ -260,12 +261,12 @@ fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<(OwnedFd, F
     None
 }
 
-/// Waits 1 ms for another server to finish its change of a placeholder.
+/// Sleeps for 1 ms, in which another server may finish its change of a placeholder.
 fn pause() {
     let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
 }
 
-/// Returns `true` if `name` is the entry that `stat` describes.
+/// Returns `true` if the entry `name` in `workspace` is the file or folder that `stat` describes.
 fn is_entry(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, stat: &Stat) -> bool {
     let there = statat(workspace, name, AtFlags::SYMLINK_NOFOLLOW);
     there.is_ok_and(|there| identity_of(&there) == identity_of(stat))
@@ -333,7 +334,7 @@ impl LeftoverPlaceholders {
         Ok(Self { workspace, names })
     }
 
-    /// Removes the placeholder folders that no server needs any longer.
+    /// Removes the placeholder folders that no running server needs.
     pub(crate) fn remove(&self) {
         self.remove_at(self.workspace.as_fd());
     }
@@ -405,7 +406,8 @@ mod tests {
         assert!(!at.join(".git").exists() && at.join(".vscode").exists());
     }
 
-    /// Reserves the names in `at` again and again until `names` keeps them.
+    /// Reserves names in the workspace `at` and drops the reservation, again and again until
+    /// `names` keeps the placeholders.
     fn reserve_until_kept(names: &ReservedFileNames, at: &Path) {
         let is_kept = || {
             drop(reserve_at(names, at));

@@ -13,8 +13,9 @@ use super::settings::expand_home;
 use super::{ProgramConfinement, Sandbox};
 
 impl Sandbox {
-    /// Creates an empty folder that no program sees unless it is mounted for it. Its name begins
-    /// with `prefix`. Dropping it removes the folder. `variables` is the server's environment.
+    /// Creates an empty folder that a program sees only if the sandbox mounts it for that program.
+    /// The folder's name begins with `prefix`. Dropping the result removes the folder. `variables`
+    /// is the server's environment.
     ///
     /// The folder is in the server's state folder if programs can see the temporary folder.
     pub(super) fn create_run_folder(

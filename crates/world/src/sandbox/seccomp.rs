@@ -23,8 +23,8 @@ pub(super) struct SocketFamilies {
     pub(super) unix: bool,
 }
 
-/// System calls with their rules. A call without rules always matches. A call with rules matches if
-/// any of its rules does.
+/// System calls with their rules. The entry of a call without rules matches always. The entry of a
+/// call with rules matches if any of its rules does.
 type SyscallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// System calls that are refused with any arguments.
@@ -100,8 +100,8 @@ const REFUSED_LAST: &[i64] = &[
     libc::SYS_mount_setattr,
 ];
 
-/// System calls that are reported as missing, because a filter cannot read their arguments in
-/// memory. Programs have a fallback for them.
+/// System calls that the filter reports as missing (`ENOSYS`), because a filter cannot read their
+/// arguments in memory. Programs have a fallback for them.
 const MISSING: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -109,12 +109,12 @@ const MISSING: &[i64] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// A system call that is reported as missing once the program file has been found. Before that, the
-/// helper needs it.
+/// A system call that the filter reports as missing (`ENOSYS`) once the program file has been
+/// found. Before that, the helper needs the call.
 const MISSING_LAST: &[i64] = &[libc::SYS_openat2];
 
-/// The only system calls of a worker, which computes on what it reads from an open handle. None of
-/// them opens a file, reaches another process or starts one.
+/// The only system calls of a worker, which reads input from an open handle and computes. None of
+/// them opens a file, or reaches or starts another process.
 const WORKER_CALLS: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -142,8 +142,8 @@ const WORKER_CALLS: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// The lowest number of the x32 calls. On x86_64 they duplicate every system call, and no rule
-/// covers them.
+/// The lowest number of the x32 system calls. On x86_64, they duplicate every system call, and no
+/// rule covers them.
 const X32_CALLS_MIN: u32 = 0x4000_0000;
 
 /// Builds the seccomp filters for a program that may use the families `sockets`.
@@ -192,7 +192,8 @@ pub(super) fn build_worker_filter() -> io::Result<BpfProgram> {
         .map_err(io::Error::other)
 }
 
-/// Builds the rules that refuse calls which the helper needs until it executes the program.
+/// Builds the rules that refuse the system calls which the helper needs until it executes the
+/// program.
 fn refused_last_rules() -> io::Result<SyscallRules> {
     let mut rules = unconditional_rules(REFUSED_LAST);
     // New namespaces, with one rule per flag, because all conditions of a rule must hold.
@@ -307,14 +308,15 @@ fn unconditional_rules(calls: &[i64]) -> SyscallRules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-/// Creates one rule for each of `bits` that may be set in the argument `at`.
+/// Creates one rule for each of `bits`. The rule matches if this bit is set in the argument with
+/// the index `at`.
 fn rule_for_each_bit(at: u8, bits: &[u64]) -> io::Result<Vec<SeccompRule>> {
     bits.iter().map(|&bit| new_rule(&[(at, SeccompCmpOp::MaskedEq(bit), bit)])).collect()
 }
 
 /// Creates a rule that matches if all `conditions` hold. A condition consists of the argument's
-/// index, the comparison and the value. It compares the lower 32 bits, because the kernel uses only
-/// those.
+/// index, the comparison and the value. The rule compares the lower 32 bits of an argument, because
+/// the kernel uses only those.
 fn new_rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
     let conditions = conditions.iter().map(|(at, op, value)| {
         SeccompCondition::new(*at, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -341,10 +343,10 @@ const IS_AT_LEAST: u16 = 0x35;
 /// BPF instruction code that ends the filter and returns the action for the system call.
 const RETURN: u16 = 0x06;
 
-/// Returns `filter` with instructions that report the system calls `missing` as missing. Each filter
-/// that a process applies takes time, so these calls get no filter of their own.
+/// Returns `filter` with instructions that report the system calls `missing` as missing. Each
+/// filter that a process applies takes time, so these calls get no filter of their own.
 ///
-/// The instructions do not check the architecture. Filters that do apply to the same process.
+/// The instructions do not check the processor architecture. Other filters of the process check it.
 fn add_missing(missing: &[i64], filter: BpfProgram) -> io::Result<BpfProgram> {
     let mut lines = vec![filter_line(LOAD, 0, 0, 0)];
     for &call in missing {

@@ -24,7 +24,7 @@ const SYSTEM_WRITE: [&str; 2] = ["/sys/fs/cgroup", "/dev/shm"];
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// The paths that a server may use. Missing paths are ignored.
+/// The paths that a confined server may use. Missing paths are ignored.
 #[derive(Debug, Default)]
 pub struct ServerPathAccess {
     /// Files and folders that the server may read, with everything below them.

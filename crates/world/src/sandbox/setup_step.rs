@@ -1,4 +1,4 @@
-//! The steps of the sandbox setup, and the message about a failed one.
+//! The steps of the sandbox setup, and the message about a failed step.
 
 use std::fmt;
 use std::io;
@@ -99,7 +99,7 @@ impl SandboxSetupStep {
         }
     }
 
-    /// Adds this setup step to the error of `result`.
+    /// Returns `result` with its error converted to a failure of this setup step.
     pub(super) fn check<T>(
         self,
         result: Result<T, impl Into<io::Error>>,

@@ -16,10 +16,12 @@ use super::ssh_connector::CONNECTOR_NAME;
 use super::{ProgramConfinement, Sandbox, helper_executable};
 use crate::forwarder::{ProgramHostAccess, RunSshAgent, SshRemote};
 
-/// The file name of the agent socket. A socket's path may have 107 bytes only.
+/// The file name of the agent socket. It is short, because the path of a socket may have only 107
+/// bytes.
 const AGENT_NAME: &str = "agent";
 
-/// The folder with the files that one program needs to use SSH. Dropping it removes the folder.
+/// The folder with the files that one program needs to use SSH. Dropping this value removes the
+/// folder.
 pub(super) struct SshAccessFolder {
     /// The path of the folder, which is the same inside and outside the sandbox.
     pub(super) path: PathBuf,
@@ -27,8 +29,8 @@ pub(super) struct SshAccessFolder {
 }
 
 impl Sandbox {
-    /// Prepares the SSH remotes of a program with `access`. Returns `None` if it may use none.
-    /// `variables` is the server's environment.
+    /// Prepares the files for the SSH remotes that a program with `access` may use. Returns `None`
+    /// if the program may use none. `variables` is the server's environment.
     pub(super) fn prepare_ssh(
         &self,
         inside: &ProgramConfinement,
@@ -66,7 +68,8 @@ impl Sandbox {
 }
 
 impl SshAccessFolder {
-    /// Returns the environment variables by which programs find the files.
+    /// Returns the environment variables that name the SSH command and the agent socket to
+    /// programs.
     pub(super) fn variables(&self) -> [(OsString, OsString); 2] {
         let mut command = OsString::from("ssh -F ");
         command.push(self.path.join("config"));
@@ -75,14 +78,14 @@ impl SshAccessFolder {
     }
 }
 
-/// Returns true if a shell and `ssh` read `path` as one word.
+/// Returns true if both a shell and `ssh` read `path` as one word, because it needs no quoting.
 fn is_plain(path: &Path) -> bool {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-".contains(b);
     path.as_os_str().as_encoded_bytes().iter().all(is_plain)
 }
 
-/// Returns the configuration of `ssh` with the files in `folder`. All connections lead through the
-/// forwarder, so that the forwarder reports refused connections.
+/// Returns the configuration of `ssh` with the files in `folder`. All connections go through the
+/// forwarder, which reports refused connections.
 fn ssh_config(folder: &Path) -> String {
     let folder = folder.display();
     format!(

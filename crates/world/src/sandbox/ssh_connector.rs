@@ -1,5 +1,5 @@
-//! The program that connects `ssh` to a host through the forwarder. It is the executable of sandbox
-//! helpers under another name.
+//! The program that connects `ssh` to a host through the forwarder. The program is the executable
+//! of sandbox helpers under another name.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,14 +10,15 @@ use std::time::Duration;
 use super::helper_messages::send_with_handle;
 use crate::forwarder::FORWARDER_PORT;
 
-/// The file name of the program.
+/// The file name of the program that connects `ssh` through the forwarder.
 pub(super) const CONNECTOR_NAME: &str = "toolgate-connect";
 
 /// The time limit for connecting to the forwarder.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit of each step of the forwarder's answer. The forwarder itself connects within 30 s.
+/// The time limit of each step of the forwarder's answer. The forwarder itself takes at most 30 s
+/// to connect.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum size of the head of an answer, and of its message, in bytes.
+/// The maximum size of the head of an answer, and of the message in its body, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 /// Connects to the host and port in the arguments, and passes the connection to `ssh`. Prints the
@@ -51,7 +52,8 @@ fn connect(host: &str, port: &str) -> io::Result<()> {
     send_with_handle(io::stdout(), &[0], &OwnedFd::from(stream))
 }
 
-/// Reads up to `end`, and no byte beyond it, because the server's first bytes may follow.
+/// Reads from `stream` up to and including the bytes `end`. Reads no byte beyond them, because the
+/// server's first bytes may follow.
 fn read_until(stream: &mut TcpStream, end: &[u8]) -> io::Result<Vec<u8>> {
     let mut read = Vec::new();
     while !read.ends_with(end) {

@@ -1,5 +1,5 @@
 //! Idle sandbox helpers, which are prepared before a program needs them. Each helper confines
-//! several programs, one after another, and is already in their control groups.
+//! several programs, one after another, and is already in the control groups of these programs.
 //!
 //! Starting a helper and moving a process into control groups take longer than the rest of the
 //! confinement.
@@ -33,7 +33,7 @@ const MOUNTS_FILE: &str = "/proc/self/mounts";
 const IDLE_MAX: usize = 6;
 /// The time after which an idle sandbox helper ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest lifetime of a program after which a sandbox helper takes its next task without
+/// The maximum lifetime of a brief program. After it, a sandbox helper takes its next task without
 /// waiting for leftover processes.
 const BRIEF_RUN: Duration = Duration::from_millis(50);
 /// The maximum number of checks for leftover processes of a program, with [`CHECK_PAUSE`] between
@@ -41,7 +41,7 @@ const BRIEF_RUN: Duration = Duration::from_millis(50);
 const CHECKS_MAX: usize = 200;
 /// The pause between two checks for leftover processes of a program.
 const CHECK_PAUSE: Duration = Duration::from_millis(1);
-/// The longest wait for a sandbox helper to create a process.
+/// The longest wait for a sandbox helper to report a new process.
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// A sandbox helper. Dropping this value ends the helper and then removes its control groups.
@@ -50,10 +50,10 @@ pub(super) struct StandbySandboxHelper {
     helper: ChildProcess,
     /// The process for the next task, once the helper has reported it.
     next_process: Option<Pid>,
-    /// The process of the last task, and the time of its start. It may still be ending after all
-    /// its children have ended.
+    /// The process of the last task, and the time of its start. This process may still be ending
+    /// after all its children have ended.
     last_process: Option<(Pid, Instant)>,
-    /// The mount generation, which changes with every mount, at the start of the helper.
+    /// The mount generation, a number that changes with every mount, when the helper started.
     mounts: u64,
     has_failed: bool,
     groups: Option<RunCgroups>,
@@ -80,15 +80,15 @@ pub(super) struct SandboxHelperKey {
     identities: Vec<Option<(u32, u32, u64)>>,
 }
 
-/// Idle sandbox helpers that wait for a program to start.
+/// Idle sandbox helpers that wait for the next task. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct IdleSandboxHelpers(Arc<Mutex<IdleHelpersState>>);
 
 #[derive(Default)]
 struct IdleHelpersState {
     helpers: Vec<(Instant, SandboxHelperKey, StandbySandboxHelper)>,
-    /// The list of mounts, which becomes readable when a mount changes. Running helpers do not show
-    /// new mounts.
+    /// The open list of the server's mounts, which becomes readable when a mount changes. Running
+    /// helpers do not show new mounts.
     mounts: Option<File>,
     /// The number of changes of mounts since the server started to watch them.
     mount_changes: u64,
@@ -97,7 +97,8 @@ struct IdleHelpersState {
 }
 
 impl StandbySandboxHelper {
-    /// Starts a sandbox helper in `groups` with `start` and lets it prepare `plan`. Blocks.
+    /// Starts a sandbox helper in `groups` with `start` and lets it prepare `plan`. `mounts` is the
+    /// current mount generation. Blocks.
     pub(super) fn start(
         groups: Option<RunCgroups>,
         mounts: u64,
@@ -169,7 +170,8 @@ impl StandbySandboxHelper {
         failed
     }
 
-    /// Takes the listener of a forwarder in the helper's network.
+    /// Takes the listener of a forwarder in the helper's network. Returns `None` if the helper has
+    /// not opened it or it was taken before.
     pub(super) fn take_listener(&mut self) -> Option<OwnedFd> {
         self.listener.take()
     }
@@ -182,8 +184,8 @@ impl StandbySandboxHelper {
         }
     }
 
-    /// Waits until the sandbox helper has a process for the next task and its control groups
-    /// contain only its own processes. Returns `false` if that fails. Blocks.
+    /// Waits until the sandbox helper has a process for the next task and the helper's control
+    /// groups contain only its own processes. Returns `false` if that fails. Blocks.
     fn wait_until_alone(&mut self) -> bool {
         if let (None, Ok(SandboxHelperAnswer::ProcessReady(pid))) =
             (self.next_process, self.read_answer(&ANSWER_TIMEOUT))
@@ -215,7 +217,8 @@ impl StandbySandboxHelper {
 }
 
 impl Drop for StandbySandboxHelper {
-    /// Closes the connection for orders. The helper and its waiting process then end.
+    /// Closes the connection to the sandbox helper, which then ends together with its waiting
+    /// process.
     fn drop(&mut self) {
         let _ = shutdown(&self.connection, Shutdown::Write);
         if self.has_failed {
@@ -274,7 +277,8 @@ impl SandboxHelperKey {
     }
 }
 
-/// Returns the identity of the file at `place`, without a query to a remote file system.
+/// Returns the identity of the file at the mount `place`: device number (major and minor) and
+/// inode. Makes no query to a remote file system.
 fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
     // A memory folder also needs the entry below it.
     let (SandboxMount::SamePath { at, .. } | SandboxMount::EmptyFolder { at, .. }) = place else {
@@ -308,8 +312,8 @@ impl IdleSandboxHelpers {
         }
     }
 
-    /// Stores the helper `standby` for reuse with the key `like`. No process of its last program
-    /// may be left.
+    /// Stores the helper `standby` for reuse with the key `like`. All processes of its last program
+    /// must have ended.
     pub(super) fn give_back(&self, standby: StandbySandboxHelper, like: SandboxHelperKey) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.lock_state();
@@ -338,7 +342,7 @@ impl IdleSandboxHelpers {
         }
     }
 
-    /// Ends all idle sandbox helpers and accepts no more.
+    /// Ends all idle sandbox helpers. Helpers that are given back later are ended, too.
     pub(super) fn close(&self) {
         let mut waiting = self.lock_state();
         waiting.is_closed = true;
@@ -366,7 +370,8 @@ impl IdleSandboxHelpers {
 }
 
 impl IdleHelpersState {
-    /// Returns the mount generation. If mounts cannot be watched, each call returns another number.
+    /// Returns the mount generation. If mounts cannot be watched, each call returns a different
+    /// number.
     fn mount_generation(&mut self) -> u64 {
         let same = self.mounts.as_ref().is_some_and(|mounts| {
             poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&NO_WAIT)) == Ok(0)

@@ -1,4 +1,4 @@
-//! The certificates that a program trusts if its forwarder ends TLS.
+//! The certificates that a program trusts if its forwarder decrypts TLS.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use super::capabilities::ServerEnvironmentVariables;
 use super::{ProgramConfinement, Sandbox};
 use crate::forwarder::{ProgramHostAccess, TlsInspector};
 
-/// A file with the certificates that one program trusts. Dropping it removes the file.
+/// A file with the certificates that one program trusts. Dropping this value removes the file.
 pub(super) struct TrustedCertificatesFile {
     /// The path of the file, which is the same inside and outside the sandbox.
     pub(super) path: PathBuf,
@@ -19,8 +19,8 @@ pub(super) struct TrustedCertificatesFile {
 }
 
 impl Sandbox {
-    /// Prepares a forwarder that reads the requests of a program with `access` over TLS. Returns
-    /// `None` if no rule has a path and no credential is for its hosts. `variables` is the server's
+    /// Prepares the forwarder of a program with `access` to decrypt TLS. Returns `None` if no rule
+    /// has a path and no credential is for the program's hosts. `variables` is the server's
     /// environment.
     pub(super) fn prepare_inspection(
         &self,

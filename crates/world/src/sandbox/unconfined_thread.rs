@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Piece of work for the unconfined thread.
+/// Closure that runs on the unconfined thread.
 type BoxedThreadWork = Box<dyn FnOnce() + Send>;
 
-/// A thread outside the server's sandbox. It runs pieces of work, one after another.
+/// A thread outside the server's sandbox. It runs closures, one after another.
 pub(super) struct UnconfinedThread(Mutex<SyncSender<BoxedThreadWork>>);
 
 impl UnconfinedThread {
@@ -26,6 +26,9 @@ impl UnconfinedThread {
     }
 
     /// Runs `work` on the thread outside the sandbox and returns its result. Blocks.
+    ///
+    /// # Errors
+    /// The thread has ended.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

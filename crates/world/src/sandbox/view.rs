@@ -15,7 +15,7 @@ use super::plan::{SandboxMount, SandboxMountAccess};
 use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings, expand_home};
 use super::{OutsideRepositoryPath, ProgramConfinement, SandboxPaths};
 
-/// The paths of this machine that sandboxed programs see, collected once.
+/// The paths of this machine that sandboxed programs see, collected once for all programs.
 #[derive(Debug, Clone)]
 pub(super) struct MachineMountPaths {
     places: Vec<SandboxMount>,
@@ -25,17 +25,17 @@ pub(super) struct MachineMountPaths {
     /// Paths that the setting `sandbox.read` names.
     readable: Vec<PathBuf>,
     guards: GuardedPaths,
-    /// The server's own folders, which programs do not see.
+    /// The server's own folders, which are hidden from programs.
     hidden: Vec<PathBuf>,
 }
 
-/// The files that one program must see in its sandbox.
+/// The description of one program that decides which files it sees in its sandbox.
 pub(super) struct SandboxViewRequest<'i> {
     pub(super) profile: SandboxProfile,
     read_only: bool,
-    /// The folder of the repository, if the program is git and may change it.
+    /// The `.git` folder, if the program is git and may change this folder.
     repository: Option<&'i Path>,
-    /// `true` if git runs no other program and the repository is the workspace's own.
+    /// `true` if git runs no other program, and works with the `.git` folder of the workspace.
     runs_only_git: bool,
     visible_paths: &'i [PathBuf],
     repository_places: &'i [OutsideRepositoryPath],
@@ -205,9 +205,9 @@ impl MachineMountPaths {
         made
     }
 
-    /// Returns the mounts that hide the server's own folders in `places`, which are mounts of a
-    /// program in `workspace`. Paths inside these folders that the server adds stay visible,
-    /// because they are mounted later.
+    /// Returns the mounts that hide those of the server's own folders that the mounts `places` of a
+    /// program in `workspace` would show. Paths inside these folders that the server adds stay
+    /// visible, because they are mounted later.
     fn hidden_mounts(&self, workspace: &Path, places: &[PlannedMount]) -> Vec<SandboxMount> {
         let empty =
             |at: &Path| SandboxMount::EmptyFolder { at: at.into(), bytes: 4096, mode: 0o555 };
@@ -278,7 +278,7 @@ impl MachineMountPaths {
         })
     }
 
-    /// Returns `true` if a program with the files `wanted` could create one of the [reserved
+    /// Returns `true` if a program as in `wanted` could create one of the [reserved
     /// names](Self::reserved_names).
     pub(super) fn needs_reservation(&self, wanted: &SandboxViewRequest<'_>) -> bool {
         wanted.workspace_access() == SandboxMountAccess::Write
@@ -291,16 +291,16 @@ impl MachineMountPaths {
     }
 }
 
-/// Mount of a sandbox that is being planned.
+/// Mount that is planned for the sandbox of a program.
 struct PlannedMount {
     path: SlashTerminatedPath,
     place: SandboxMount,
-    /// `true` if all programs see this mount.
+    /// `true` if all programs of the sandbox see this mount.
     is_common: bool,
 }
 
-/// A path as bytes, with one slash after each part. Comparing it is faster than comparing a `Path`,
-/// and each program needs many comparisons.
+/// A path as bytes, with one slash after each part. Comparing these bytes is faster than comparing
+/// a `Path`, and each program needs many comparisons.
 struct SlashTerminatedPath(Vec<u8>);
 
 impl SlashTerminatedPath {
@@ -346,8 +346,8 @@ fn lies_in_hidden(hidden: &[PathBuf], at: &Path) -> bool {
     paths.any(|path| hidden.iter().any(|hidden| path.starts_with(hidden)))
 }
 
-/// Creates the missing folders of `hidden` that lie in one of the folders `writable`. Otherwise a
-/// program could create them.
+/// Creates the missing folders of `hidden` that lie in one of the folders `writable`, because a
+/// program could create them otherwise.
 fn create_hidden_folders(hidden: &[PathBuf], writable: &[PathBuf]) {
     let real: Vec<_> = writable.iter().filter_map(|at| fs::canonicalize(at).ok()).collect();
     for folder in hidden.iter().filter(|it| real.iter().any(|real| it.starts_with(real))) {

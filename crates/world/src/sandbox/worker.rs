@@ -26,15 +26,15 @@ use super::{helper, kernel, seccomp};
 
 /// The file that states the address space of a process.
 const STATUS_FILE: &str = "/proc/self/status";
-/// The assumed address space of a worker process that cannot read it, in bytes.
+/// The assumed size of the address space of a worker process that cannot read this size, in bytes.
 const START_BYTES: u64 = 512 << 20;
 
 /// The limits of a worker process, which only answers requests.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerProcessLimits {
-    /// The memory that the worker may take after its start, in bytes.
+    /// The memory that the worker may allocate after its start, in bytes.
     pub memory_bytes: u64,
-    /// The processor time for one request, in seconds. A worker that needs more is killed.
+    /// The processor time for one request, in seconds. The kernel kills a worker that needs more.
     pub request_seconds: u64,
     /// The longest request to the worker, in bytes.
     pub request_bytes_max: usize,
@@ -56,8 +56,8 @@ pub fn run_worker_if_asked(
     }
 }
 
-/// Seals this worker process, reports that to the server, and answers requests until the server
-/// closes the connection or is silent for too long.
+/// Seals this worker process, reports its readiness to the server, and answers requests until the
+/// server closes the connection or sends no request for too long.
 fn run_worker(limits: WorkerProcessLimits, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<()> {
     let line = helper::take_connection().ok_or(io::ErrorKind::NotConnected)?;
     let line = UnixStream::from(line);
@@ -80,7 +80,8 @@ fn run_worker(limits: WorkerProcessLimits, answer: impl Fn(&[u8]) -> Vec<u8>) ->
     }
 }
 
-/// Gives up files, other processes, privileges, and all but `memory_bytes` of further memory.
+/// Gives up access to files, other processes, privileges, and all but `memory_bytes` of further
+/// memory.
 ///
 /// # Errors
 /// A limit cannot be set, or this system has neither Landlock nor system call filters.
@@ -142,13 +143,15 @@ fn deny_files() -> io::Result<()> {
     }
 }
 
-/// Lowers this process's limit of `resource` to `most` for good.
+/// Lowers the soft and the hard limit of `resource` for this process to at most `most`,
+/// permanently.
 fn lower_limit(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |now| now.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
-/// Grants this process `seconds` more of processor time.
+/// Raises this process's limit of processor time to at least `seconds` more than the time used so
+/// far.
 fn renew_processor_time(seconds: u64) -> io::Result<()> {
     let used = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or_default();
     let maximum = getrlimit(Resource::Cpu).maximum;

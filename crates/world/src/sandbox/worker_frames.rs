@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 /// bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Writes `message` to `stream`, with its length before it.
+/// Writes the length of `message`, and then `message`, to `stream`.
 pub(crate) fn write_frame(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // One write wakes the reader once.
@@ -17,8 +17,8 @@ pub(crate) fn write_frame(stream: &mut impl Write, message: &[u8]) -> io::Result
 /// Reads the next message from `stream`. Returns `None` if the stream ends before the message.
 ///
 /// # Errors
-/// The stream ends within the message, or the message is longer than `bytes_max`. A longer message
-/// takes no memory.
+/// The stream ends within the message, or the message is longer than `bytes_max`. No memory is
+/// allocated for a longer message.
 pub(crate) fn read_frame(stream: &mut impl Read, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; LENGTH_BYTES];
     let begun = loop {

@@ -16,19 +16,19 @@ use rustix::io::Errno;
 
 use crate::Root;
 
-/// The highest number of watched folders, for all subscribers together.
+/// The maximum number of folders that are watched, for all subscribers together.
 const WATCHES_MAX: usize = 16_384;
 
 /// The watched folders by path relative to the root.
 pub(super) struct FolderWatches {
     queue: Arc<OwnedFd>,
     by_path: BTreeMap<PathBuf, i32>,
-    /// The paths of each watched folder, by the number of its watch. A folder may have several
-    /// paths through symlinks.
+    /// The paths of each watched folder, by the number of its inotify watch. A folder may have
+    /// several paths through symlinks.
     by_number: HashMap<i32, BTreeSet<PathBuf>>,
 }
 
-/// Kinds of events to receive for a watched folder.
+/// The events that inotify reports for a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FolderWatchEventKinds {
     /// New and removed names, and files that were closed after writing.
@@ -53,14 +53,15 @@ pub(super) struct FolderWatchEvents {
     pub(super) entries: BTreeSet<(PathBuf, OsString, WatchedEntryChange)>,
     /// Folders that were moved or removed.
     pub(super) gone: BTreeSet<PathBuf>,
-    /// `true` if the kernel's queue overflowed, so that anything may have changed.
+    /// `true` if the kernel's queue overflowed and events were lost, so that any file may have
+    /// changed.
     pub(super) has_overflowed: bool,
 }
 
 /// A change of an entry in a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchedEntryChange {
-    /// Change by which an entry with the name appeared or disappeared.
+    /// Change in which an entry with this name appeared or disappeared.
     Name,
     /// Change of the content or metadata of the entry.
     Content,
@@ -144,7 +145,7 @@ impl FolderWatches {
         }
     }
 
-    /// Keeps only the watches of folders that `needed` accepts.
+    /// Keeps the watches of folders for which `needed` returns true, and removes all others.
     pub(super) fn retain(&mut self, needed: impl Fn(&Path) -> bool) {
         let rest = self.by_path.keys().filter(|path| !needed(path));
         for path in rest.cloned().collect::<Vec<_>>() {

@@ -17,14 +17,14 @@ use super::queue_reader;
 use crate::root::{DiskWorkMonitor, EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStartPoint};
 use crate::{Root, root};
 
-/// A filter of tracked folders: all entries except ignored ones.
+/// The filter of the tracked folders, which includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// The folder of git's additional ignore rules.
 const GIT_INFO_FOLDER: &str = ".git/info";
 
-/// A tracker of all folders of a workspace except ignored ones. It watches them as far as the
-/// system allows.
+/// A tracker of all folders of a workspace except ignored ones. The tracker watches these folders
+/// as far as the system allows.
 pub struct FileTracker {
     root: Root,
     /// The watched folders. `None` if no folder is watched.
@@ -43,9 +43,9 @@ pub struct FileTracker {
 /// The changes of tracked files since the last query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileChanges {
-    /// Any file may have changed: [read everything](FileTracker::rescan) again.
+    /// Any file may have changed. Call [`rescan`](FileTracker::rescan) to read all files again.
     Everything,
-    /// The changed names by the folder that contains them.
+    /// The names of the changed entries, by the folder that contains them.
     Entries(BTreeMap<PathBuf, BTreeSet<OsString>>),
 }
 
@@ -55,14 +55,16 @@ pub struct TrackedFolderUpdate {
     /// The files in the folder. If the folder is new or its ignore rules changed, also all files
     /// below it.
     pub files: Vec<(PathBuf, EntryMeta)>,
-    /// Folders whose files are all in `files`. Every other known file below them is gone.
+    /// Folders whose files are all in `files`. Every other file that was known below them no longer
+    /// exists.
     pub complete_folders: Vec<PathBuf>,
     /// Files and folders that no longer exist, with everything below them.
     pub removed: Vec<PathBuf>,
 }
 
 impl TrackedFolderUpdate {
-    /// Adds the file `name` of `folder` at `path`, if it is still a file.
+    /// Adds the file `name` in `folder`, whose path is `path`, to the update, if it is still a
+    /// file.
     fn add(&mut self, folder: &root::OpenWalkFolder, name: &OsString, path: PathBuf) {
         let meta = folder.meta(name).filter(|meta| meta.kind() == EntryKind::File);
         self.files.extend(meta.map(|meta| (path, meta)));
@@ -93,6 +95,7 @@ impl FileTracker {
     }
 
     /// Returns the descriptor that becomes readable when an event of a watched folder arrives.
+    /// Returns `None` if no folder is watched.
     pub fn queue(&self) -> io::Result<Option<AsyncFd<Arc<OwnedFd>>>> {
         self.watches.as_ref().map(|places| queue_reader(places.queue())).transpose()
     }
@@ -153,7 +156,7 @@ impl FileTracker {
         Ok(looked)
     }
 
-    /// Reads the folder at `path`, in which `names` changed.
+    /// Reads the folder at `path`, in which the entries `names` changed.
     ///
     /// # Errors
     /// The work is cancelled.
@@ -301,7 +304,7 @@ impl FileTracker {
         from.map(|(folder, _)| folder).take_while(move |folder| folder.starts_with(path))
     }
 
-    /// Removes watches of folders that no longer belong to the tracked workspace.
+    /// Removes the watches of folders that no longer belong to the tracked workspace.
     fn drop_unneeded(&mut self) {
         let Self { watches: places, folders, .. } = self;
         if let Some(places) = places {
@@ -310,8 +313,8 @@ impl FileTracker {
     }
 }
 
-/// Returns the folder of the repository if `folder` contains that repository's additional ignore
-/// rules.
+/// Returns the folder of the repository if `folder` is the `.git/info` folder, which contains the
+/// additional ignore rules of that repository.
 fn repository_of_rules(folder: &Path) -> Option<&Path> {
     folder.ends_with(GIT_INFO_FOLDER).then(|| folder.parent()?.parent()).flatten()
 }

@@ -123,7 +123,7 @@ impl RootWatchSet {
         self.drop_unneeded();
     }
 
-    /// Removes watches that no subscriber needs.
+    /// Removes the watches that no subscriber needs.
     fn drop_unneeded(&mut self) {
         let Self { watches: places, files: content, listing, .. } = self;
         places.retain(|path| {

@@ -16,7 +16,7 @@ use crate::root::{EntryMeta, FileTime, WalkStartPoint};
 #[derive(Default)]
 pub(super) struct WatchedFiles {
     files: BTreeMap<Arc<str>, WatchedFile>,
-    /// The URIs of the watched files, by path. Includes the targets of symlinks.
+    /// The URIs of the watched files, by path. Contains the targets of watched symlinks, too.
     by_path: BTreeMap<PathBuf, BTreeSet<Arc<str>>>,
 }
 
@@ -48,7 +48,8 @@ struct WatchedFileStamp {
 }
 
 impl WatchedFiles {
-    /// Adds the subscriber `changes` with this `number` for the file at `path`, whose URI is `uri`.
+    /// Subscribes `changes`, as the subscriber `number`, to changes of the file at `path`, whose
+    /// URI is `uri`.
     pub(super) fn add(
         &mut self,
         root: &Root,
@@ -129,7 +130,8 @@ impl WatchedFiles {
         from.take_while(move |(file, _)| file.starts_with(path))
     }
 
-    /// Checks if the file with the URI `uri` has changed, and watches the folders on its path.
+    /// Returns `true` if the file with the URI `uri` has changed since the last check, and watches
+    /// the folders on its path.
     pub(super) fn check_file(
         &mut self,
         root: &Root,
@@ -156,7 +158,7 @@ impl WatchedFiles {
         enough.map(|()| changed)
     }
 
-    /// Notifies the subscribers of the watched file with the URI `uri`.
+    /// Sends a notification about the file with the URI `uri` to its subscribers.
     pub(super) fn notify(&self, uri: &Arc<str>) {
         let Some(file) = self.files.get(uri) else { return };
         notify_once(
@@ -182,7 +184,7 @@ impl WatchedFileSnapshot {
     }
 }
 
-/// Notifies each distinct subscriber of changes once.
+/// Sends `change` once to each distinct subscriber in `listeners`.
 pub(super) fn notify_once<'c>(
     listeners: impl Iterator<Item = &'c ChangeFeed>,
     change: &ServerChange,
@@ -196,7 +198,7 @@ pub(super) fn notify_once<'c>(
     }
 }
 
-/// Watches every folder on the way to `path`, so that the creation of the file is noticed.
+/// Watches every folder on the way to `path`, so that inotify reports the creation of the file.
 fn watch_parents(
     root: &Root,
     places: &mut FolderWatches,

@@ -17,7 +17,7 @@ use crate::root::{
 
 /// The maximum number of folders to watch for new and removed files.
 const FOLDERS_MAX: usize = 8192;
-/// A filter of listed folders: all entries except ignored ones.
+/// The filter of the listed folders, which includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// The folders of the workspace, except ignored ones.
@@ -27,7 +27,7 @@ pub(super) struct WorkspaceListing {
     stale: BTreeSet<PathBuf>,
     /// Folders that may have been replaced.
     replaced: BTreeSet<PathBuf>,
-    /// `true` if everything must be read again, including the ignore rules.
+    /// `true` if the whole listing must be read again, including the ignore rules.
     is_stale: bool,
     /// `true` if the warning about unwatched folders was logged.
     has_warned: bool,
@@ -35,15 +35,16 @@ pub(super) struct WorkspaceListing {
 
 /// Folder of the workspace, with a hash of the names in it.
 struct ListedWorkspaceFolder {
-    /// The folder, in a form that can be read again.
+    /// The folder without the ignore rules that reading it adds, so that the folder can be read
+    /// again.
     folder: WalkFolder,
-    /// A hash of the names of the folder's files. 0 if there are no files.
+    /// A hash of the names of the files in the folder. 0 if there are none.
     names_hash: u64,
 }
 
 impl WorkspaceListing {
-    /// Lists the workspace. The second value is `true` if any part of the workspace changed after
-    /// `since`.
+    /// Lists the workspace. Returns the listing, and `true` if any part of the workspace changed
+    /// after `since`.
     pub(super) fn new(root: &Root, places: &mut FolderWatches, since: FileTime) -> (Self, bool) {
         let mut listing = Self {
             folders: BTreeMap::new(),
@@ -91,7 +92,7 @@ impl WorkspaceListing {
         }
     }
 
-    /// Marks the whole listing as outdated, because events were lost.
+    /// Marks the complete listing as outdated, because events were lost.
     pub(super) fn invalidate(&mut self) {
         self.is_stale = true;
     }
@@ -168,8 +169,8 @@ impl WorkspaceListing {
         }
     }
 
-    /// Adds the folder `top` and everything below it. Returns `true` if any folder changed after
-    /// `since`.
+    /// Adds the folder `top` and everything below it to the listing. Returns `true` if any of these
+    /// folders changed after `since`.
     fn add(
         &mut self,
         root: &Root,
@@ -209,8 +210,8 @@ impl WorkspaceListing {
         is_recent
     }
 
-    /// Removes the folder at `path` and everything below it. Keeps the watches, because other
-    /// subscribers may need them: [`FolderWatches::retain`] removes them later.
+    /// Removes the folder at `path` and everything below it from the listing. Keeps the watches,
+    /// because other subscribers may need them: [`FolderWatches::retain`] removes them later.
     fn remove(&mut self, path: &Path) {
         let paths: Vec<PathBuf> = self.folders_below(path).map(|(path, _)| path.clone()).collect();
         for path in paths {

@@ -27,12 +27,13 @@ use crate::http::{HttpServerLimits, WriteTimeoutStream};
 pub(super) struct ClientWebSocket {
     socket: WebSocketStream<WriteTimeoutStream>,
     inbound: Arc<WebSocketMessageQueue>,
-    /// Memory of the messages that the client has sent.
+    /// Account of the memory of the messages that the client has sent.
     memory: Arc<IncomingMessageMemory>,
-    /// Future that completes when the message that is arriving loses its memory to other messages.
+    /// Future that completes when the message that is arriving must give its memory to other
+    /// messages.
     eviction: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     outbound: Arc<SharedWebSocketOutbox>,
-    /// Rest of the current message that is not sent yet.
+    /// Part of the current message that has not been sent to the client yet.
     unsent_text: Option<Bytes>,
     /// True if data was written to the connection and may not be flushed yet.
     needs_flush: bool,
@@ -42,7 +43,7 @@ pub(super) struct ClientWebSocket {
 
 /// Reason why a WebSocket is no longer read.
 pub(super) enum WebSocketReadEnd {
-    /// All queued messages have been sent to the client, and no more will follow.
+    /// End because all queued messages have been sent to the client, and no more will follow.
     Drained,
     /// End because the client sent a close frame.
     ClientClosed,
@@ -50,7 +51,7 @@ pub(super) enum WebSocketReadEnd {
     Lost,
     /// End because the server closes the WebSocket for this reason.
     Closing(WebSocketCloseReason),
-    /// The server has no memory for the message that is arriving.
+    /// End because the server has no memory for the message that is arriving.
     NoMemory,
 }
 
@@ -63,7 +64,7 @@ struct WebSocketKeepAlive {
     interval: Duration,
     /// Time of the last ping to the client.
     last_ping: Instant,
-    /// Time since which the server reads from the client, or `None` while it does not.
+    /// Time since which the server reads from the client. `None` while the server does not read.
     reading_since: Option<Instant>,
     /// Timer for the next check of the client's silence.
     timer: Pin<Box<Sleep>>,
@@ -71,9 +72,9 @@ struct WebSocketKeepAlive {
 
 /// Number of silent intervals after which a client is dropped.
 const SILENT_INTERVALS_MAX: u32 = 3;
-/// Longest time to send a close frame to a client whose message has lost its memory.
+/// Time limit for sending a close frame to a client whose message is dropped for lack of memory.
 const NO_MEMORY_CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Longest time for a client to answer a close frame.
+/// Time limit for a client to answer a close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest WebSocket frame, in bytes. Larger messages are split, to save memory and let pings
 /// through.
@@ -123,7 +124,8 @@ impl ClientWebSocket {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Ends the queues of messages in both directions. Queued messages may still be sent.
+    /// Closes both message queues for new messages. The server still sends the messages that are
+    /// queued.
     pub(super) fn end(&self) {
         self.inbound.end();
         self.outbound.end();
@@ -141,7 +143,8 @@ impl ClientWebSocket {
         }
     }
 
-    /// Sends a close frame that fits `end`, and waits up to 2 s for the client's close frame.
+    /// Sends a close frame with the reason for `end`, and waits up to 2 s for the client's close
+    /// frame.
     pub(super) async fn close(&mut self, end: WebSocketReadEnd) {
         let close = match end {
             WebSocketReadEnd::Lost => return,
@@ -205,7 +208,7 @@ impl ClientWebSocket {
         self.poll_keep_alive(cx)
     }
 
-    /// Reads messages of the client while the queue for the application has room.
+    /// Reads messages of the client while the queue for the application is not full.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         loop {
             let room = self.inbound.poll_room(cx);
@@ -239,7 +242,7 @@ impl ClientWebSocket {
         }
     }
 
-    /// Ends the WebSocket if others need the memory of the message that is arriving.
+    /// Ends the WebSocket if other messages need the memory of the message that is arriving.
     fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         ready!(self.memory.poll_evicted(cx, &mut self.eviction));
         Poll::Ready(WebSocketReadEnd::NoMemory)
@@ -328,7 +331,7 @@ impl ClientWebSocket {
         }
     }
 
-    /// Converts an error of the WebSocket to the reason why it ends.
+    /// Converts an error of the WebSocket to the reason why the WebSocket ends.
     fn end_for_error(&self, err: &Error) -> WebSocketReadEnd {
         match err {
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => WebSocketReadEnd::Lost,
@@ -374,8 +377,8 @@ impl WebSocketKeepAlive {
         Self { interval, last_ping: now, reading_since: Some(now), timer }
     }
 
-    /// Records whether the server reads from the client. Silence of the client counts only while it
-    /// does.
+    /// Records whether the server reads from the client. Silence of the client counts only while
+    /// the server reads.
     fn set_reading(&mut self, listens: bool) {
         match (listens, self.reading_since) {
             (true, None) => self.reading_since = Some(Instant::now()),

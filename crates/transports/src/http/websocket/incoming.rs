@@ -1,4 +1,4 @@
-//! Memory of the messages that arrive from one WebSocket client.
+//! Account of the memory of the messages that arrive from one WebSocket client.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use toolgate_budget::{
     InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
 };
 
-/// Memory of a WebSocket client's message that is arriving, and of those that wait for the
-/// application.
+/// Account of the memory of a WebSocket client's messages: the message that is arriving, and the
+/// messages that wait for the application.
 #[derive(Debug)]
 pub(super) struct IncomingMessageMemory {
     memory: InputMemoryBudget,
@@ -22,11 +22,12 @@ pub(super) struct IncomingMessageMemory {
 struct IncomingMessageState {
     /// Number of bytes of the connection that had been read when the last message was complete.
     complete_at: u64,
-    /// Memory of the message that is arriving, with its counted bytes.
+    /// Memory of the message that is arriving, and the number of its bytes that have been charged.
     arriving: Option<(InputMemoryReservation, u64)>,
-    /// Memory of the messages that wait for the application.
+    /// Memory reservations of the messages that wait for the application, oldest first. `None` for
+    /// a small message.
     waiting: VecDeque<Option<InputMemoryReservation>>,
-    /// Memory of the message that the application handles.
+    /// Memory reservation of the message that the application handles. `None` for a small message.
     taken: Option<InputMemoryReservation>,
 }
 
@@ -35,7 +36,8 @@ impl IncomingMessageMemory {
         Self { memory, owner, state: Mutex::default() }
     }
 
-    /// Charges memory for the message that is arriving, after `bytes_read` bytes of the connection.
+    /// Charges memory for the message that is arriving. `bytes_read` is the number of bytes that
+    /// were read from the connection so far.
     ///
     /// # Errors
     /// There is no memory for the message.
@@ -56,7 +58,8 @@ impl IncomingMessageMemory {
         if more > 0 { share.grow_at_once(more) } else { Ok(()) }
     }
 
-    /// Notes that a message of the client is complete and waits for the application.
+    /// Records that a message of the client is complete and waits for the application. `bytes_read`
+    /// is the number of bytes that were read from the connection so far.
     ///
     /// # Errors
     /// There is no memory for the message.
@@ -69,7 +72,7 @@ impl IncomingMessageMemory {
         Ok(())
     }
 
-    /// Notes that control frames (such as pings) were read, which take no memory.
+    /// Records that only control frames (such as pings) were read. They take no memory.
     pub(super) fn note_control(&self, bytes_read: u64) {
         let mut state = self.lock();
         if state.arriving.is_none() {
@@ -77,13 +80,14 @@ impl IncomingMessageMemory {
         }
     }
 
-    /// Notes that the application took the oldest waiting message.
+    /// Records that the application took the oldest waiting message.
     pub(super) fn note_taken(&self) {
         let mut state = self.lock();
         state.taken = state.waiting.pop_front().flatten();
     }
 
-    /// Removes the memory of the message that the application took, and counts `more` bytes for it.
+    /// Removes and returns the memory reservation of the message that the application took, after
+    /// charging `more` bytes for the message.
     ///
     /// # Errors
     /// There is no memory for these bytes.
@@ -112,7 +116,8 @@ impl IncomingMessageMemory {
         self.lock().taken = None;
     }
 
-    /// Completes when the message that is arriving must be dropped, because others need its memory.
+    /// Completes when the message that is arriving must be dropped, because other messages need its
+    /// memory.
     pub(super) fn poll_evicted(
         &self,
         cx: &mut Context<'_>,

@@ -33,7 +33,7 @@ pub(super) enum WebSocketMessageQueueStatus {
     Ended,
     /// State of a queue whose consumer was too slow, so that all messages were dropped.
     Overflowed {
-        /// Number of messages that were dropped.
+        /// Number of waiting messages that were dropped.
         waiting: usize,
     },
 }
@@ -46,8 +46,8 @@ pub(super) enum QueuePushRefusal {
 }
 
 impl WebSocketMessageQueue {
-    /// Creates a queue of messages that has room while fewer than `messages_max` messages and fewer
-    /// than `bytes_max` bytes wait.
+    /// Creates a queue that accepts a message while it contains fewer than `messages_max` messages
+    /// and fewer than `bytes_max` bytes.
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
         let inner = WebSocketMessageQueueState {
             messages: VecDeque::new(),
@@ -59,7 +59,8 @@ impl WebSocketMessageQueue {
         Self { inner: Mutex::new(inner), messages_max, bytes_max }
     }
 
-    /// Adds `message` to the queue if there is room.
+    /// Adds `message` to the queue without waiting. Returns the reason if the queue does not accept
+    /// the message.
     pub(super) fn try_push(&self, message: Bytes) -> Result<(), QueuePushRefusal> {
         let mut inner = self.lock();
         if inner.status != WebSocketMessageQueueStatus::Open {
@@ -74,7 +75,8 @@ impl WebSocketMessageQueue {
         Ok(())
     }
 
-    /// Adds `message` to the queue as soon as there is room.
+    /// Adds `message` to the queue. Waits while the queue is full. Returns the reason if the queue
+    /// no longer accepts messages.
     pub(super) async fn push(&self, message: Bytes) -> Result<(), QueuePushRefusal> {
         loop {
             poll_fn(|cx| self.poll_room(cx)).await;
@@ -86,7 +88,7 @@ impl WebSocketMessageQueue {
         }
     }
 
-    /// Completes when the queue has room or has ended.
+    /// Completes when the queue is not full, or has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
         if inner.status != WebSocketMessageQueueStatus::Open || self.has_room(&inner) {
@@ -96,12 +98,13 @@ impl WebSocketMessageQueue {
         Poll::Pending
     }
 
-    /// Takes the next message from the queue. Returns `None` if no more will follow.
+    /// Waits for the next message and removes it from the queue. Returns `None` if no more will
+    /// follow.
     pub(super) async fn pop(&self) -> Option<Bytes> {
         poll_fn(|cx| self.poll_pop(cx)).await
     }
 
-    /// Polls for the next message, as [`pop`](Self::pop) does.
+    /// Polls for the next message, which [`pop`](Self::pop) returns.
     pub(super) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut inner = self.lock();
         if let Some(message) = inner.messages.pop_front() {
@@ -123,7 +126,7 @@ impl WebSocketMessageQueue {
         inner.status
     }
 
-    /// Lets no more messages into the queue.
+    /// Closes the queue for new messages. Queued messages can still be taken.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
         if inner.status == WebSocketMessageQueueStatus::Open {
@@ -131,7 +134,7 @@ impl WebSocketMessageQueue {
         }
     }
 
-    /// Ends the queue because its consumer is too slow, and drops all messages.
+    /// Closes the queue because its consumer is too slow, and drops all queued messages.
     pub(super) fn overflow(&self) {
         let mut inner = self.lock();
         if inner.status == WebSocketMessageQueueStatus::Open {
@@ -140,7 +143,7 @@ impl WebSocketMessageQueue {
         }
     }
 
-    /// Ends the queue because nobody will consume it, and drops all messages.
+    /// Closes the queue because nobody will consume it, and drops all queued messages.
     pub(super) fn abandon(&self) {
         self.end();
         self.lock().clear();

@@ -11,10 +11,10 @@ use crate::root::meta::EntryKind;
 
 impl IgnoreRules {
     /// Reads the rules in the directories above `root`, an absolute path without symlinks, up to
-    /// the top of its repository.
+    /// the top directory of its repository.
     ///
-    /// Returns `None` if `root` is that top, if there is no repository, if a directory above
-    /// belongs to another user, or if the rules ignore `root` itself.
+    /// Returns `None` if `root` is the top directory, if there is no repository, if a directory
+    /// above belongs to another user, or if the rules ignore `root` itself.
     pub(in crate::root) fn above_root(root: &Path) -> Option<Arc<Self>> {
         let dirs = repository_dirs(root)?;
         let (top, _) = dirs.last()?;
@@ -38,7 +38,8 @@ impl IgnoreRules {
     }
 }
 
-/// Opens the directories above `root` up to the top of its repository, which comes last.
+/// Opens the directories above `root` up to the top directory of its repository, which comes last.
+/// Returns each with its path.
 fn repository_dirs(root: &Path) -> Option<Vec<(PathBuf, OwnedFd)>> {
     let opened = open_dir(root)?;
     let owner = fstat(&opened).ok()?.st_uid;
@@ -65,7 +66,8 @@ fn open_dir(path: &Path) -> Option<OwnedFd> {
     open(path, flags, Mode::empty()).ok()
 }
 
-/// Returns true if `dir` contains a `.git`: a folder, or the file of a worktree or submodule.
+/// Returns true if `dir` contains an entry `.git`: a folder, or the file of a worktree or
+/// submodule.
 fn has_git(dir: &OwnedFd) -> bool {
     statat(dir.as_fd(), ".git", AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
@@ -79,7 +81,7 @@ mod tests {
 
     use crate::root::{DiskWorkMonitor, Root, TreeWalk, WalkFilter, WalkStartPoint};
 
-    /// Creates `files`, each with its text.
+    /// Creates a temporary folder with `files`, each a path and a text.
     fn space(files: &[(&str, &str)]) -> TempDir {
         let space = TempDir::new().unwrap();
         for (path, text) in files {
@@ -90,7 +92,7 @@ mod tests {
         space
     }
 
-    /// Returns the paths that a walk of `served` shows, beginning at its folder `start`.
+    /// Returns the paths that a walk of the root `served` lists, beginning at its folder `start`.
     fn walked(space: &TempDir, served: &str, start: &str) -> Vec<String> {
         let root = Root::open(&space.path().join(served)).unwrap().with_ignore_rules_above();
         let WalkStartPoint::Folder(folder) = root.walk_start(start).unwrap() else {

@@ -12,7 +12,7 @@ use std::str::Chars;
 pub(super) struct IgnoreRule {
     /// The glob in globset's syntax, for paths relative to the directory of the file.
     pub(super) glob: String,
-    /// True if a matching entry is not ignored.
+    /// True if the rule starts with `!`, so that a matching entry is not ignored.
     pub(super) negated: bool,
     /// True if the rule applies only to directories.
     pub(super) dirs_only: bool,
@@ -37,14 +37,14 @@ impl IgnoreRule {
         Some(Self { glob, negated, dirs_only })
     }
 
-    /// Returns true if matching this rule takes more than a comparison of names.
+    /// Returns true if matching this rule takes more than an exact comparison of names.
     pub(super) fn has_wildcards(&self) -> bool {
         let name = self.glob.strip_prefix("**/").unwrap_or(&self.glob);
         name.strip_prefix("*.").unwrap_or(name).contains(['*', '?', '[', '{'])
     }
 }
 
-/// Returns the text in `stripped` and true, or `text` and false if `stripped` is `None`.
+/// Returns true and the text in `stripped`, or false and `text` if `stripped` is `None`.
 fn strip<'t>(text: &'t str, stripped: Option<&'t str>) -> (bool, &'t str) {
     (stripped.is_some(), stripped.unwrap_or(text))
 }
@@ -68,8 +68,8 @@ fn trim_spaces(line: &str) -> &str {
     &line[..end]
 }
 
-/// Appends the `pattern` of an ignore rule to `glob`. Returns `None` if the pattern matches
-/// nothing.
+/// Appends the `pattern` of an ignore rule to `glob`. `is_name` is true if the pattern is compared
+/// with names instead of paths. Returns `None` if the pattern matches nothing.
 fn push_pattern(glob: &mut String, pattern: &str, is_name: bool) -> Option<()> {
     let start = glob.len();
     let mut rest = pattern.chars();
@@ -218,7 +218,7 @@ impl GlobCharacterClass {
     }
 }
 
-/// Returns `c`. If `c` is a backslash, returns the next character instead.
+/// Returns `c`. If `c` is a backslash, returns the next character of `rest` instead.
 fn unescaped(c: char, rest: &mut Chars<'_>) -> Option<char> {
     if c == '\\' { rest.next() } else { Some(c) }
 }

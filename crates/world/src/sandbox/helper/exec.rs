@@ -1,5 +1,5 @@
-//! The last step of the helper: locates the program and its working directory inside the view, and
-//! executes the program.
+//! The last step of the sandbox helper: locates the program and its working directory in the
+//! sandbox's file tree, and executes the program.
 
 #![allow(unsafe_code, reason = "execve and its like, and the signals before it")]
 
@@ -30,14 +30,16 @@ const TRIES: usize = 20;
 /// The pause between two attempts to start a program whose file is still open for writing.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The program file in the sandbox's file tree: the same file that the server looked up outside.
+/// The program file in the sandbox's file tree: the same file that the server looked up outside the
+/// sandbox.
 pub(super) struct LocatedProgramFile {
     file: OwnedFd,
     is_script: bool,
 }
 
 impl LocatedProgramFile {
-    /// Enters the working directory and opens the program from there.
+    /// Enters the working directory and opens the program from there. Returns `None` if `request`
+    /// contains no program.
     ///
     /// The helper opens both again and compares them with the server's handles. It never uses
     /// handles from outside, because these could bypass all mounts.
@@ -91,14 +93,14 @@ fn empty_stdin() -> io::Result<()> {
     Ok(dup2_stdin(nothing)?)
 }
 
-/// Starts a new session, as the server does for an unconfined program.
+/// Starts a new session for this process, as the server does for an unconfined program.
 pub(super) fn start_session() -> io::Result<()> {
     setsid()?;
     Ok(())
 }
 
-/// Executes the program of the request. If the request contains no program, runs its test, if any,
-/// and exits.
+/// Executes the program of the request. If the request contains no program, runs its network test,
+/// if it has one, and exits.
 pub(super) fn execute(
     request: &SandboxSpawnRequest,
     found: Option<&LocatedProgramFile>,
@@ -172,7 +174,7 @@ fn pointer_list(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Unblocks all signals and resets SIGPIPE.
+/// Unblocks all signals of this process and resets SIGPIPE to its default action.
 fn reset_signals() -> io::Result<()> {
     let mut none = MaybeUninit::uninit();
     // SAFETY: the set is emptied before it is used. The standard library ignores SIGPIPE.

@@ -1,8 +1,8 @@
-//! Builds the file tree that a program sees (its view): a separate root that contains the places of
+//! Builds the file tree that a program sees (its view): a separate root that contains the mounts of
 //! the plan and nothing else.
 //!
-//! The helper prepares the part that all programs share in its own mount namespace. The namespace
-//! of each program is a copy of it. The helper mounts this part over its root directory, but can
+//! The helper prepares the part that all programs share in its own mount namespace. Each program
+//! gets a copy of this namespace. The helper mounts this part over its root directory, but can
 //! still reach the old root.
 
 use std::ffi::{CStr, CString};
@@ -41,7 +41,7 @@ const DEV_LINKS: [(&str, &str); 5] = [
     ("dev/ptmx", "pts/ptmx"),
 ];
 
-/// Entries of `/proc` about the whole machine that root could read. Programs do not see them.
+/// Entries of `/proc` about the whole machine, which root could read. The sandbox hides them.
 const HIDDEN_PROC_ENTRIES: [&str; 9] = [
     "proc/kcore",
     "proc/kpagecount",
@@ -54,7 +54,7 @@ const HIDDEN_PROC_ENTRIES: [&str; 9] = [
     "proc/config.gz",
 ];
 
-/// The mode of the folders that lead to the mounts of a sandbox.
+/// The mode of the folders that are created as parents of a sandbox's mounts.
 const FOLDER_MODE: Mode = Mode::from_bits_retain(0o755);
 
 /// The size of the in-memory root folder of a sandbox. Programs cannot write to it.
@@ -83,7 +83,7 @@ pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure
 }
 
 /// Builds the part of the file tree that belongs to one program, and enters it. Mounts `/proc` if
-/// `has_proc` is set. Handles that were opened before are then useless or closed.
+/// `has_proc` is set. Handles that were opened before this call are then useless or closed.
 pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SandboxSetupFailure> {
     SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
     let root = SandboxSetupStep::Root.check(open_root())?;
@@ -121,7 +121,8 @@ fn open_root() -> io::Result<OwnedFd> {
     Ok(open_step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
-/// Opens the sources of the mounts `places`. Leaves out sources that do not exist.
+/// Opens the sources of the mounts `places`, which are in `plan`. Leaves out sources that do not
+/// exist.
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
     places: impl Iterator<Item = &'p SandboxMount>,
@@ -151,8 +152,8 @@ fn open_sources<'p>(
     Ok(sources)
 }
 
-/// Opens the entry at `at`. Refuses symlinks if programs can write to a folder that contains the
-/// entry.
+/// Opens the file or folder at `at`. Refuses symlinks if programs can write to a folder that
+/// contains it.
 fn open_same(
     plan: &SandboxPlan,
     at: &OsStringBytes,
@@ -228,7 +229,8 @@ fn open_devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
     Ok(devices)
 }
 
-/// Mounts an empty new root over the old root. Absolute paths still start at the old root.
+/// Mounts an empty new root over the old root, and returns the new root. Absolute paths still start
+/// at the old root.
 fn mount_bare_root() -> io::Result<OwnedFd> {
     let root = mount_tmpfs(ROOT_SIZE, c"755", c"8192")?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -255,8 +257,8 @@ fn mount_source(root: impl AsFd, source: &SandboxMountSource<'_>) -> io::Result<
     }
 }
 
-/// Mounts the entry at `at` onto itself, so that it cannot be moved. `attr` can make the mount
-/// read-only.
+/// Mounts the entry at `at` below `root` onto itself, so that it cannot be moved. `attr` can make
+/// the mount read-only.
 fn mount_onto_itself(root: impl AsFd, at: &Path, attr: MountAttrFlags) -> io::Result<()> {
     let at = at.strip_prefix("/").unwrap_or(at);
     let attr = attr | NO_SET_ID | NO_DEVICES;
@@ -288,7 +290,7 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the parts of `/dev` that each program gets alone.
+/// Mounts the parts of `/dev` that each program gets separately.
 fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = mount_tmpfs(c"256m", c"1777", c"65536")?;
     kernel::attach(shared, ensure_folder(root, Path::new("dev/shm"))?)?;
@@ -378,7 +380,8 @@ fn open_step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result
     kernel::retry(open).map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))
 }
 
-/// Returns the files and folders that programs see by path, for Landlock rules.
+/// Returns the files and folders that programs see by path, each with its access, for Landlock
+/// rules.
 pub(super) fn places(
     plan: &SandboxPlan,
 ) -> impl Iterator<Item = (&OsStringBytes, SandboxMountAccess)> {

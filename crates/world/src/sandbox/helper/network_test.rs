@@ -1,4 +1,4 @@
-//! Tests from inside a confined process that only the forwarder leads out of its network.
+//! Tests from inside a confined process that it can leave its network only through the forwarder.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::super::plan::NetworkTest;
 use crate::forwarder::FORWARDER_PORT;
 
-/// The error number with which the network test reports a connection that should have been refused.
+/// The error number with which the network test reports that a forbidden connection succeeded.
 pub(in crate::sandbox) const GOT_THROUGH: i32 = libc::EISCONN;
 /// The time limit of each step of the network test.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tests the network of a program: tries direct connections to two listeners outside, which must
-/// fail, and then both through the forwarder, which must allow only one.
+/// fail. Then tries to reach both through the forwarder, which must allow only one.
 pub(in crate::sandbox) fn run(
     NetworkTest { allowed_port, refused_port }: NetworkTest,
 ) -> io::Result<()> {
@@ -34,7 +34,7 @@ pub(in crate::sandbox) fn run(
 }
 
 /// Asks the forwarder for a connection to `port` of the machine's loopback interface. Returns the
-/// status of its answer.
+/// status code in its answer.
 fn connect_status(port: u16) -> io::Result<Vec<u8>> {
     const LINE_START: usize = b"HTTP/1.1 ".len();
     let mut stream = TcpStream::connect_timeout(&loopback(FORWARDER_PORT), STEP_TIMEOUT)?;

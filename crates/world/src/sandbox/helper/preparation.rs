@@ -1,4 +1,5 @@
-//! Prepares the shared view before an order arrives, and each program's own part of it.
+//! Prepares the part of the file tree that all programs of a sandbox helper share, and the part
+//! that belongs to one program, before an order arrives.
 
 use std::io;
 
@@ -27,16 +28,16 @@ pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SandboxSetupFailu
 }
 
 /// Builds the file tree of one program in the program's own namespaces, and enters it. Leaves out
-/// the paths that the previous program may have changed: they are added when the program starts.
+/// the paths that the previous program may have changed. They are added when the program starts.
 pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     mounts::build_own(plan, spaces.proc)
 }
 
-/// Creates the namespaces of the helper, which its programs share or copy.
+/// Creates the namespaces of the sandbox helper, which the programs of the helper share or copy.
 ///
 /// Creating and removing network namespaces is slow. A namespace that has only a loopback interface
-/// keeps nothing of an ended program. Therefore the programs of one helper use the same network
+/// keeps no state of an ended program. Therefore the programs of one helper use the same network
 /// namespace one after another.
 fn enter_namespaces(spaces: SandboxNamespaces) -> Result<(), SandboxSetupFailure> {
     let user = geteuid().as_raw();
@@ -53,7 +54,8 @@ fn enter_namespaces(spaces: SandboxNamespaces) -> Result<(), SandboxSetupFailure
     SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::DOWNSTREAM))
 }
 
-/// Maps only the current `user` and `group`, both from before the namespace was created.
+/// Maps only the user id `user` and the group id `group` of this process, which were read before
+/// the namespace was created.
 fn map_own_ids(user: u32, group: u32) -> io::Result<()> {
     let put = |file: &str, text: &str| {
         let file = openat(CWD, file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -1,5 +1,5 @@
-//! Drops everything that a program must not have: unlimited resources, privileges, and access to
-//! other files and system calls.
+//! Drops what a program must not have: unlimited resources, privileges, and access to other files
+//! and system calls.
 
 use std::io;
 use std::path::Path;
@@ -36,8 +36,8 @@ const SHARED_VIEW_PATHS: [(&str, SandboxMountAccess); 7] = [
     ("/dev/tty", SandboxMountAccess::Device),
 ];
 
-/// Secure bits with which neither the root user nor file capabilities grant capabilities. They
-/// cannot be changed again.
+/// Secure bits with which neither the root user nor file capabilities grant capabilities. A process
+/// cannot clear these bits again.
 const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
 
 /// Drops the rights that neither the sandbox helper nor its processes need any longer.
@@ -99,7 +99,8 @@ pub(in crate::sandbox) fn drop_privileges() -> io::Result<()> {
     kernel::prctl(libc::PR_SET_DUMPABLE, 0, 0)
 }
 
-/// Applies a Landlock ruleset. Fails if it is not fully enforced.
+/// Applies the Landlock rules for the program of `request` to this process. Fails if the kernel
+/// does not enforce them fully.
 fn enter_landlock(
     plan: &SandboxPlan,
     request: &SandboxSpawnRequest,

@@ -18,7 +18,7 @@ use super::super::exit_pipe::OVER_MESSAGE;
 use super::super::setup_step::SandboxSetupFailure;
 use super::NeverReturns;
 
-/// Blocks all signals, because the reaper waits for each of them.
+/// Blocks all signals of the reaper, which receives each signal by waiting for it.
 pub(super) fn block_signals() -> io::Result<()> {
     // SAFETY: the set is filled before it is used.
     match unsafe {
@@ -40,7 +40,7 @@ fn full_signal_set() -> MaybeUninit<libc::sigset_t> {
     all
 }
 
-/// Closes the reaper's handles of the failure pipe and of the program's streams.
+/// Closes the reaper's handles of the failure pipe `birth` and of the program's streams.
 fn close_program_handles(birth: &OwnedFd) {
     use std::os::fd::AsRawFd;
     // SAFETY: no code here uses any of them again.
@@ -58,8 +58,8 @@ fn exit_at_once(code: libc::c_int) -> ! {
 }
 
 /// Forwards signals and reaps dead processes until no process is left. When the program ends, asks
-/// the remaining processes to stop, and kills them after `grace_ms`. Writes the exit status to
-/// `end`, and a second message when no process is left.
+/// the remaining processes to stop, and kills them after `grace_ms` milliseconds. Writes the exit
+/// status to `end`, and a second message when no process is left.
 pub(super) fn run_reaper(
     program: libc::pid_t,
     grace_ms: u64,

@@ -59,7 +59,8 @@ pub(in crate::sandbox) const ETC_ENTRIES: &[&str] = &[
     "bash.bashrc",
 ];
 
-/// The entries beside a `bin` folder that its programs need. Other entries may be private.
+/// The entries beside a `bin` folder that the programs in that folder need. Other entries may be
+/// private.
 const PREFIX_ENTRIES: &[&str] = &[
     "bin",
     "sbin",
@@ -84,7 +85,8 @@ const PREFIX_ENTRIES: &[&str] = &[
     "node_modules",
 ];
 
-/// The entries of cargo's home folder that builds need, without the tokens.
+/// The entries of cargo's home folder that builds need. The file with registry tokens is not among
+/// them.
 const CARGO_ENTRIES: &[&str] =
     &["bin", "env", "config", "config.toml", "registry", "git", ".crates.toml", ".crates2.json"];
 
@@ -118,7 +120,7 @@ pub(super) struct HomeFolders<'v> {
 }
 
 impl<'v> HomeFolders<'v> {
-    /// Reads the folders from the environment variables that `variable` returns.
+    /// Creates the folders from the environment variables whose values `variable` returns.
     pub(super) fn new(variable: &'v dyn Fn(&str) -> Option<PathBuf>) -> Self {
         let homes = Self { home: None, variable };
         let home = homes.folder("HOME").filter(|home| home.parent().is_some());
@@ -129,13 +131,14 @@ impl<'v> HomeFolders<'v> {
         (self.variable)(name).filter(|it| it.is_absolute())
     }
 
-    /// Returns the folder in the variable `name`, or `usual` in the user's home.
+    /// Returns the folder in the variable `name`. Returns `usual` in the user's home folder if the
+    /// variable is not set.
     fn folder_or(&self, name: &str, usual: &str) -> Option<PathBuf> {
         self.folder(name).or_else(|| Some(self.home.as_ref()?.join(usual)))
     }
 }
 
-/// The mounts for programs that were found until now.
+/// The mounts that have been collected so far for the sandboxes of programs.
 pub(super) struct SandboxMountCollector {
     pub(super) places: Vec<SandboxMount>,
     /// Folders that programs can write. Symlinks in these folders are not followed, because
@@ -149,7 +152,7 @@ impl SandboxMountCollector {
         Self { places: Vec::new(), writable }
     }
 
-    /// Adds the system's folders, and the memory folders for temporary files.
+    /// Adds the system's folders, and the folders in memory for temporary files.
     pub(super) fn add_system(&mut self, homes: &HomeFolders<'_>) {
         SYSTEM_FOLDERS.iter().for_each(|at| self.add_unless_writable(Path::new(at)));
         ETC_ENTRIES.iter().for_each(|name| self.add_unless_writable(&Path::new("/etc").join(name)));
@@ -161,7 +164,7 @@ impl SandboxMountCollector {
         }
     }
 
-    /// Adds the toolchains that variables name, and the program folders in `paths`.
+    /// Adds the toolchains that environment variables name, and the program folders in `paths`.
     pub(super) fn add_toolchains<'p>(
         &mut self,
         homes: &HomeFolders<'_>,
@@ -243,7 +246,7 @@ impl SandboxMountCollector {
         }
     }
 
-    /// Adds the entries of the installation `prefix` that its programs need.
+    /// Adds those entries of the installation in the folder `prefix` that its programs need.
     fn add_prefix(&mut self, prefix: Option<&Path>, home: Option<&Path>) {
         let Some(prefix) = prefix else { return };
         if is_personal(prefix, home) || is_system(prefix) {
@@ -256,7 +259,7 @@ impl SandboxMountCollector {
         }
     }
 
-    /// Adds a folder of `PATH` and the entries around it that its programs need.
+    /// Adds the folder `folder` of `PATH`, and the entries around it that its programs need.
     fn add_program_folder(&mut self, folder: &Path, home: Option<&Path>, cargo: Option<&Path>) {
         let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         // A writable folder is used as it is, without following symlinks.
@@ -286,8 +289,8 @@ fn is_personal(folder: &Path, home: Option<&Path>) -> bool {
         || home.is_some_and(|it| it.starts_with(folder))
 }
 
-/// Returns the Python installation that the virtual environment `prefix` names. Checks this name,
-/// because a program may have written it.
+/// Returns the folder of the Python installation that the virtual environment `prefix` names.
+/// Checks this folder, because a program may have written its name.
 fn python_of_venv(prefix: &Path) -> Option<PathBuf> {
     let mut file = fs::OpenOptions::new();
     // Avoids blocking on a FIFO.
