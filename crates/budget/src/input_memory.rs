@@ -22,8 +22,8 @@ pub const UNCOUNTED_BYTES: usize = 64 << 10;
 const MESSAGES_MAX: usize = 8;
 /// Limit of the memory of one caller's messages, as a number of messages of the largest size.
 const MESSAGES_EACH_MAX: usize = 6;
-/// Divisor for the reserve: one sixteenth of the memory limit is kept beyond the limit, for callers
-/// with little input.
+/// Divisor for the reserve: memory of one sixteenth of the limit, in addition to the limit, for
+/// callers with little input.
 const RESERVE_DIVISOR: usize = 16;
 /// Divisor for the access to the reserve: a caller may use the reserve while its messages take at
 /// most 1/128 of the memory limit, which is 2 MiB by default.
@@ -100,7 +100,8 @@ struct ReservedMessageMemory {
     /// True once all bytes of the message have arrived. It is then evicted after messages that
     /// still arrive.
     is_received: bool,
-    /// True once the message is complete. It is then kept until the request is answered.
+    /// True once the message is complete. The message then stays in memory until the request is
+    /// answered.
     is_complete: bool,
     evicted: CancellationToken,
 }
@@ -146,9 +147,9 @@ impl InputMemoryBudget {
         InputMemoryReservation { memory: self.clone(), number, evicted }
     }
 
-    /// Waits until `bytes` of memory are free for `owner`, and takes them, but no more than one
-    /// owner may have. To free memory, drops messages that still arrive, but only those of owners
-    /// that use more memory.
+    /// Waits until `bytes` of memory are free for `owner`, and reserves them, up to the limit of
+    /// one owner. To free memory, drops messages that still arrive and belong to owners that use
+    /// more memory.
     pub async fn reserve_when_free(
         &self,
         owner: InputMemoryOwner,
@@ -175,8 +176,9 @@ impl InputMemoryBudget {
 }
 
 impl InputMemoryBudgetInner {
-    /// Takes memory for `bytes` more bytes of the message `number`. Returns `None` if the message
-    /// has to wait.
+    /// Reserves memory for `bytes` more bytes of the message `number`, and may evict incomplete
+    /// messages for this. Returns `None` if the message must wait for memory, or an error if the
+    /// message must be dropped. A message that has `waited` does not wait again.
     fn try_take(
         &self,
         number: u64,
@@ -285,11 +287,11 @@ impl InputMemoryState {
 }
 
 impl InputMemoryReservation {
-    /// Takes memory for `bytes` more bytes of the message. If there is no room for 1 s, an
-    /// incomplete message is dropped.
+    /// Reserves memory for `bytes` more bytes of the message. If no memory is free after 1 s, drops
+    /// an incomplete message.
     ///
     /// # Errors
-    /// This message must be dropped.
+    /// Fails if this message must be dropped.
     pub async fn grow(&self, bytes: usize) -> Result<(), InputMemoryFull> {
         let until = Instant::now() + ROOM_WAIT_MAX;
         let mut waited = false;
@@ -305,27 +307,27 @@ impl InputMemoryReservation {
         }
     }
 
-    /// Takes memory for `bytes` more bytes of the message. If there is no room, an incomplete
-    /// message is dropped at once.
+    /// Reserves memory for `bytes` more bytes of the message. If no memory is free, drops an
+    /// incomplete message at once.
     ///
     /// # Errors
-    /// This message must be dropped.
+    /// Fails if this message must be dropped.
     pub fn grow_at_once(&self, bytes: usize) -> Result<(), InputMemoryFull> {
         self.memory.0.try_take(self.number, bytes, true).unwrap_or(Err(InputMemoryFull))
     }
 
-    /// Returns true if this message must be dropped, because others need its memory.
+    /// Returns true if this message must be dropped, because other messages need its memory.
     pub fn is_evicted(&self) -> bool {
         self.evicted.is_cancelled()
     }
 
-    /// Waits until this message must be dropped, because others need its memory.
+    /// Waits until this message must be dropped, because other messages need its memory.
     pub async fn wait_evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Returns a future that completes when this message must be dropped, because others need its
-    /// memory.
+    /// Returns a future that completes when this message must be dropped, because other messages
+    /// need its memory.
     pub fn evicted_owned(&self) -> WaitForCancellationFutureOwned {
         self.evicted.clone().cancelled_owned()
     }
@@ -341,7 +343,7 @@ impl InputMemoryReservation {
     /// Marks the message as complete, so that it is no longer dropped.
     ///
     /// # Errors
-    /// This message must be dropped.
+    /// Fails if this message must be dropped.
     pub fn mark_complete(&self) -> Result<(), InputMemoryFull> {
         let mut state = self.memory.0.lock_state();
         let body = state.bodies.get_mut(&self.number).ok_or(InputMemoryFull)?;

@@ -8,11 +8,11 @@ use memchr::memchr;
 use serde_json::Value;
 use toolgate_contract::skip_json_string;
 
-/// Memory of one value in a list, in bytes. The list may have room for twice its values. A value
-/// itself takes 72 bytes, and the text of a number or string at least 32 more.
+/// Memory of one value in a list, in bytes. The allocator may reserve memory for twice as many
+/// values. A value itself takes 72 bytes, and the text of a number or string at least 32 more.
 const ITEM_BYTES: usize = 140;
-/// Memory of the items of a list that is not empty, in bytes. The allocator makes room for at least
-/// four items.
+/// Memory of the items of a list that is not empty, in bytes. The allocator reserves memory for at
+/// least four items.
 const LIST_BYTES: usize = 300;
 /// Memory of an object that is not empty, in bytes: a hash table, and entries of 104 bytes for at
 /// least three fields.

@@ -26,7 +26,7 @@ impl MemoryBudget {
         Self(Arc::new(MemoryBudgetState { bytes_max, bytes_taken: AtomicU64::new(0) }))
     }
 
-    /// Grants `bytes` of memory. Returns `None` if fewer are left.
+    /// Reserves `bytes` of memory. Returns `None` if fewer bytes are left.
     pub fn try_take(&self, bytes: u64) -> Option<MemoryReservation> {
         let Self(account) = self;
         let take = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= account.bytes_max);

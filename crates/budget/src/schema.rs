@@ -18,7 +18,7 @@ const SEARCH_PATHS_MAX: u64 = 100_000;
 const SUBSCHEMA_BYTES: u64 = 1 << 10;
 /// Memory that one error of a validation takes, in bytes.
 const ERROR_BYTES: u64 = 400;
-/// Backtracking limit of a pattern with look-around, when it is matched against a property name.
+/// Maximum number of backtracks of a pattern with look-around in a match with a property name.
 const NAME_BACKTRACKS_MAX: usize = 2_000;
 /// Longest property name that is matched against a pattern with look-around, in bytes.
 const NAME_BYTES_MAX: usize = 256;
@@ -30,7 +30,7 @@ const NAME_MATCHES_MAX: u64 = 4_096;
 pub struct BoundedSchemaValidator {
     validator: Validator,
     size: SchemaSize,
-    /// Memory that the compiled schema takes from its account.
+    /// Reservation of the memory that the compiled schema uses.
     _memory: MemoryReservation,
 }
 
@@ -45,11 +45,11 @@ struct JsonValueSize {
 }
 
 impl BoundedSchemaValidator {
-    /// Compiles the JSON schema `schema`, which was measured as `size`, with `options` and with
-    /// limits for its patterns. Takes its memory from `account`.
+    /// Compiles the JSON schema `schema` with `options` and with limits for its patterns. `size` is
+    /// the measured size of `schema`. Reserves memory in `account`.
     ///
     /// # Errors
-    /// The schema is invalid, or no memory is left.
+    /// Fails if the schema is invalid or no memory is left.
     pub fn compile(
         schema: &Value,
         size: &SchemaSize,
@@ -78,8 +78,9 @@ impl BoundedSchemaValidator {
         Ok(Self { validator, size: size.clone(), _memory: memory })
     }
 
-    /// Returns true if `value` matches the schema. A text whose match is not finished counts as
-    /// invalid, even inside of a `not`, in which case there are no [`errors`](Self::errors).
+    /// Returns true if `value` matches the schema. A text counts as invalid if its match with a
+    /// pattern exceeds a limit, even inside a `not`. Inside a `not`, [`errors`](Self::errors) does
+    /// not report it.
     ///
     /// # Errors
     /// Describes why the check would cost too much.
@@ -90,7 +91,8 @@ impl BoundedSchemaValidator {
         Ok(is_valid && !forget_unfinished())
     }
 
-    /// Returns true if [`check`](Self::check) takes at most some milliseconds for `value`.
+    /// Returns true if [`check`](Self::check) of `value` needs no patterns and at most
+    /// `comparisons_max` comparisons.
     pub fn is_cheap_for(&self, value: &Value, comparisons_max: u64) -> bool {
         let values_max = comparisons_max / self.size.weight.max(1);
         self.size.patterns.count == 0 && has_at_most(value, &mut { values_max })

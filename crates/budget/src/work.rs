@@ -16,7 +16,7 @@ use tokio::time::timeout;
 /// the time of a thread that serves calls. With a smaller share, ordinary work would miss its
 /// deadline.
 const NICE: i32 = 5;
-/// Time without work after which a thread of a pool ends.
+/// Time without a computation after which an idle thread of a pool ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -25,9 +25,9 @@ thread_local! {
 }
 
 /// Pool of threads with low priority for a bounded number of computations, each with a deadline.
-/// Clones share them.
+/// Clones of the pool share its threads.
 ///
-/// A computation that overruns its deadline keeps its place until it ends, so that abandoned work
+/// A computation that overruns its deadline keeps its thread until it ends, so that abandoned work
 /// cannot take more threads than the pool has.
 #[derive(Debug, Clone)]
 pub struct BlockingWorkPool {
@@ -36,8 +36,7 @@ pub struct BlockingWorkPool {
     threads: Arc<WorkPoolThreads>,
 }
 
-/// Pool of threads with low priority for a bounded number of computations, each with a deadline.
-/// Clones of the pool share its threads.
+/// Reason why a pool did not return the result of a computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkPoolError {
     /// All threads of the pool were busy until the waiting time was over.
@@ -47,24 +46,27 @@ pub enum WorkPoolError {
 }
 
 impl BlockingWorkPool {
-    /// Creates a pool for `places` computations at once, which may each wait and run for
-    /// `time_max`.
+    /// Creates a pool that runs up to `places` computations at once. A computation waits up to
+    /// `time_max` for a thread, and then runs up to `time_max`.
     pub fn new(places: usize, time_max: Duration) -> Self {
         let places = Arc::new(Semaphore::new(places));
         Self { places, time_max, threads: Arc::default() }
     }
 
-    /// Creates a pool for computations that take much memory. It leaves one processor to other
-    /// work, if there are several.
+    /// Creates a pool for computations that take much memory. The pool runs one computation fewer
+    /// at once than the machine has processors, but at least one.
     pub fn for_large_work(time_max: Duration) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         Self::new(processors.saturating_sub(1).max(1), time_max)
     }
 
-    /// Runs `work` on a thread of the pool.
+    /// Runs `work` on a thread of the pool and waits for the result.
     ///
     /// # Errors
-    /// All threads are busy for too long, or the work takes too long.
+    /// Fails if all threads are busy for too long, or if the work takes too long.
+    ///
+    /// # Panics
+    /// Panics if `work` panics.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -92,7 +94,7 @@ impl BlockingWorkPool {
 /// Computation that a thread of a pool runs.
 type WorkPoolTask = Box<dyn FnOnce() + Send>;
 
-/// Threads of a pool. They start on demand and end after some time without work.
+/// Threads of a pool. They start on demand, and end after 10 seconds without a computation.
 #[derive(Debug, Default)]
 struct WorkPoolThreads {
     idle: Mutex<Vec<IdleWorkThread>>,
@@ -107,7 +109,7 @@ struct IdleWorkThread {
 }
 
 impl WorkPoolThreads {
-    /// Runs `task` on an idle thread, or on a new one.
+    /// Runs `task` on an idle thread, or on a new one. Fails if no new thread can be started.
     fn start(self: &Arc<Self>, mut task: WorkPoolTask) -> io::Result<()> {
         let next_idle = || self.lock_idle().pop();
         while let Some(thread) = next_idle() {

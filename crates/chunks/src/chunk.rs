@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-/// Maximum number of bytes of a chunk that was cut from a longer part, unless it is a single line.
+/// Maximum number of bytes of a chunk that was cut from a longer definition or section, unless the
+/// chunk is a single line.
 pub(crate) const BYTES_MAX: usize = 8 << 10;
-/// Maximum number of lines of a chunk that was cut from a longer part.
+/// Maximum number of lines of a chunk that was cut from a longer definition or section.
 pub(crate) const LINES_MAX: usize = 60;
 
 /// Whole lines that belong together: a function, a type, a section, a paragraph.

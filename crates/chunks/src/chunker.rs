@@ -33,7 +33,8 @@ pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (TextOutlin
     }
 }
 
-/// Returns the language whose grammar parses a file in the language `lang`.
+/// Returns the language whose grammar parses a file of the language `lang`, such as `tsx` for a
+/// `.tsx` file.
 fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
     let is_cpp = |line: &str| {
         let marks = ["class ", "namespace ", "template", "public:", "private:", "using "];

@@ -11,13 +11,14 @@ use crate::join::{
 use crate::lines::LineIndexedText;
 use crate::outline::{NO_DEPTH, OutlinePart, OutlinePartKind, TextOutline};
 
-/// Fewest lines of a chunk that was cut from a longer part, if possible.
+/// Minimum number of lines of a chunk that was cut from a longer definition or section, if
+/// possible.
 const LINES_MIN: usize = 20;
 /// Longest type that is one chunk together with its small methods, in lines.
 const WHOLE_TYPE_LINES_MAX: usize = 20;
 
-/// Cuts the text of `lines` into chunks. Lines outside of any part of `outline` have the kind
-/// `loose`.
+/// Cuts the text of `lines` into chunks. Lines outside of all parts of `outline` become chunks of
+/// the kind `loose`.
 pub(crate) fn cut_chunks(
     lines: &LineIndexedText<'_>,
     outline: &TextOutline,
@@ -233,7 +234,7 @@ impl TextChunker<'_, '_> {
     }
 
     /// Returns the part of the doc comment at the positions `all` that is in the lines from `first`
-    /// to `last`, and its position.
+    /// to `last`, and the positions of this part in the text.
     fn doc_in_lines(
         &self,
         all: &[Range<usize>],

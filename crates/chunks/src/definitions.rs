@@ -66,7 +66,7 @@ pub(crate) fn is_leading_line(code: &str) -> bool {
 }
 
 /// Returns the definition in a line with a keyword, such as `pub async fn name`, `export default
-/// class Name`, `const NAME`.
+/// class Name`, `const NAME`. `None` if the line has no known keyword.
 fn match_keyword(code: &str, is_nested: bool) -> Option<GuessedDefinition> {
     let mut rest = code;
     // A definition has few modifiers. A keyword after more words is part of an expression.
@@ -108,7 +108,8 @@ fn match_keyword(code: &str, is_nested: bool) -> Option<GuessedDefinition> {
     None
 }
 
-/// Returns the kind of definition that the keyword `word` begins. `after` is the text after it.
+/// Returns the kind of definition that the keyword `word` begins. `after` is the text after the
+/// keyword. Returns `None` if the keyword begins no definition.
 fn keyword_kind(word: &str, after: &str) -> Option<OutlinePartKind> {
     if FUNCTION_KEYWORDS.contains(&word) {
         Some(OutlinePartKind::Function)
@@ -159,7 +160,7 @@ fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
 }
 
 /// Returns the definition in a line without a keyword, such as `static int name(int x) {`, `public
-/// void name()`, `name(args) {`, `name() {`.
+/// void name()`, `name(args) {`, `name() {`. `None` if the line does not have this shape.
 fn match_shape(code: &str) -> Option<GuessedDefinition> {
     let (head, args) = code.split_once('(')?;
     let name_at = head.trim_end_matches(is_name).len();

@@ -33,8 +33,8 @@ pub(crate) struct LanguageDefinition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdentifierCharset {
     All,
-    /// The grammar accepts ASCII letters only. The parser receives an ASCII letter in place of
-    /// every other letter.
+    /// The grammar accepts ASCII letters only. The parser receives an ASCII letter instead of each
+    /// other letter.
     Ascii,
 }
 
@@ -118,7 +118,7 @@ impl LoadedGrammar {
         Some(GRAMMARS[at].get_or_init(|| Self::new(ALL_RULES[at])))
     }
 
-    /// Returns one of the known grammars for each `number`.
+    /// Returns the known grammar that `number` selects. Every number selects a grammar.
     #[cfg(any(fuzzing, test))]
     pub(crate) fn for_number(number: u8) -> &'static Self {
         let rules = ALL_RULES[usize::from(number) % ALL_RULES.len()];

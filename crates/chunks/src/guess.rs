@@ -77,7 +77,8 @@ pub(crate) fn begins_definition(line: &str) -> bool {
     })
 }
 
-/// Extends the `open` definitions, which enclose line `at`, to that line.
+/// Extends the definitions in `parts` that enclose line `at` to that line. `open` lists these
+/// definitions.
 fn extend_open(parts: &mut [OutlinePart], open: &[(usize, usize)], at: usize) {
     // Outer parts end no earlier than inner ones, so extending the innermost suffices.
     for &(part, _) in open.iter().rev().take(DEPTH_MAX) {

@@ -7,9 +7,10 @@ use crate::lines::LineIndexedText;
 
 /// Maximum number of lines of a chunk after a small piece of text was joined to it.
 const JOINED_LINES_MAX: usize = LINES_MAX + 6;
-/// Maximum number of lines of a chunk of small neighbouring pieces of one kind.
+/// Maximum number of lines of a chunk that consists of small neighbouring pieces of the same kind.
 const ALIKE_LINES_MAX: usize = 24;
-/// Maximum number of lines of a chunk of small neighbouring pieces of different kinds.
+/// Maximum number of lines of a chunk that consists of small neighbouring pieces of different
+/// kinds.
 const MIXED_LINES_MAX: usize = 12;
 /// Maximum number of lines of a chunk that defines nothing.
 const LOOSE_LINES_MAX: usize = 40;
@@ -30,10 +31,11 @@ pub(crate) struct ChunkLineRange {
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
     pub(crate) join_rule: ChunkMergeRule,
-    /// The outline's part that contains the piece. Only pieces of one part are merged.
+    /// Index of the outline's part that contains the piece. Only pieces of the same part are
+    /// merged.
     pub(crate) container: Option<usize>,
-    /// The outline's part whose first lines are this piece. Constants and fields that follow are
-    /// merged with them.
+    /// Index of the outline's part whose first lines are this piece. Constants and fields that
+    /// follow are merged with the piece.
     pub(crate) opened_part: Option<usize>,
 }
 

@@ -82,7 +82,8 @@ const PARSED_LANGUAGES: [&str; 12] = [
     "shell",
 ];
 
-/// Languages of files that are known by their whole name.
+/// Complete names of files (in lower case and without extension), each with the language and
+/// purpose of the file.
 const NAMES: [(&str, &str, FilePurpose); 10] = [
     ("readme", "text", FilePurpose::Docs),
     ("license", "text", FilePurpose::Docs),

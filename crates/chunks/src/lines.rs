@@ -5,7 +5,7 @@ use std::ops::Range;
 /// A text with an index of its lines.
 pub(crate) struct LineIndexedText<'t> {
     pub(crate) text: &'t str,
-    /// Position of the start of each line in the text.
+    /// Byte position of the start of each line in the text.
     starts: Vec<usize>,
 }
 
@@ -24,18 +24,18 @@ impl<'t> LineIndexedText<'t> {
         self.starts.len()
     }
 
-    /// Returns the position of the start of `line`, or the end of the text if the text has fewer
-    /// lines.
+    /// Returns the byte position of the start of `line` (numbered from 0), or of the end of the
+    /// text if the text has fewer lines.
     pub(crate) fn start(&self, line: usize) -> usize {
         self.starts.get(line).copied().unwrap_or(self.text.len())
     }
 
-    /// Returns the position of the end of `line`, without its line break.
+    /// Returns the byte position of the end of `line` (numbered from 0), without its line break.
     pub(crate) fn end(&self, line: usize) -> usize {
         self.start(line) + self.line(line).len()
     }
 
-    /// Returns the text of `line`, without its line break.
+    /// Returns the text of `line` (numbered from 0), without its line break.
     pub(crate) fn line(&self, line: usize) -> &'t str {
         let whole = &self.text[self.start(line)..self.start(line + 1)];
         let bare = whole.strip_suffix('\n').map(|it| it.strip_suffix('\r').unwrap_or(it));

@@ -9,8 +9,8 @@ pub(crate) use counting_allocator::install_allocator;
 #[cfg(feature = "grammars")]
 mod counting_allocator;
 
-/// Longest text that is parsed in parallel with others, in bytes. Longer texts are parsed one at a
-/// time.
+/// Longest text that is parsed at the same time as other texts, in bytes. Longer texts are parsed
+/// one at a time.
 const PARALLEL_BYTES_MAX: usize = 256 << 10;
 /// Peak memory use above which a parse returns free memory to the system, in bytes.
 const TRIM_BYTES_MIN: usize = 16 << 20;

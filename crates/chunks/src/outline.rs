@@ -5,11 +5,12 @@ use std::ops::Range;
 /// A definition in the outline, with the comments and attributes above it.
 #[derive(Debug, Clone)]
 pub(crate) struct OutlinePart {
-    /// First line of the definition, including the comments and attributes above it.
+    /// First line of the definition (from 0), including the comments and attributes above the
+    /// definition.
     pub(crate) first: usize,
-    /// Line at which the definition itself begins, after its comments and attributes.
+    /// Line at which the definition itself begins (from 0), after its comments and attributes.
     pub(crate) start: usize,
-    /// Last line of the definition.
+    /// Last line of the definition (from 0).
     pub(crate) last: usize,
     pub(crate) kind: OutlinePartKind,
     /// Names that the definition has, the main name first.
@@ -35,7 +36,7 @@ pub(crate) enum OutlinePartKind {
     Type,
     /// Definition that only contains other definitions, such as an `impl` or a namespace.
     Scope,
-    /// Definition of a constant, a variable, or something declared without a body.
+    /// Definition of a constant or a variable, or declaration of a function or type without a body.
     Value,
     Section,
     Key,
@@ -97,11 +98,12 @@ const WITHIN_BYTES_MAX: usize = 1 << 10;
 /// Maximum number of parts of an outline. Only generated code has more parts: its remaining lines
 /// are cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
-/// Number of lines of a function from which the definitions inside it are outlined.
+/// Minimum number of lines of a function whose inner definitions are outlined.
 pub(crate) const LONG_FUNCTION_LINES: usize = 60;
 
 impl TextOutline {
-    /// Builds the outline from `parts`, which may be in any order.
+    /// Builds the outline from `parts`, which may be in any order. `borders` becomes
+    /// [`TextOutline::line_depths`].
     pub(crate) fn new(mut parts: Vec<OutlinePart>, borders: Vec<u8>) -> Self {
         parts.sort_by(|one, two| one.first.cmp(&two.first).then(two.last.cmp(&one.last)));
         let mut outline = Self { parts: Vec::new(), top_level: Vec::new(), line_depths: borders };

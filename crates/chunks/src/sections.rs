@@ -8,7 +8,7 @@ const LINE_BYTES_MAX: usize = 512;
 
 /// Heading of a document, with its level and line.
 struct DocumentHeading {
-    /// First line of the heading, which may be a line of equal characters above the title.
+    /// First line of the heading (from 0), which may be a line of equal characters above the title.
     first: usize,
     level: usize,
     title: String,

@@ -14,9 +14,10 @@ pub struct CodeSymbol {
     /// First line of the definition, counted from 1, including the comments and attributes above
     /// the definition.
     pub first: u32,
-    /// Line at which the definition itself begins, after its comments and attributes.
+    /// Line at which the definition itself begins, counted from 1, after its comments and
+    /// attributes.
     pub line: u32,
-    /// Last line of the definition.
+    /// Last line of the definition, counted from 1.
     pub last: u32,
     /// Kind of the definition, such as a function or a type.
     pub kind: ChunkKind,
@@ -28,7 +29,7 @@ pub struct CodeSymbol {
     pub head: String,
 }
 
-/// Precision with which definitions are found in a text.
+/// Method by which definitions are found in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolDetectionMethod {
     /// Parses the text by the grammar of its language, if there is one.
@@ -38,7 +39,7 @@ pub enum SymbolDetectionMethod {
 }
 
 /// Lists the definitions in `text`, the content of the file at `path`, in the order of their first
-/// lines. A container comes before its content.
+/// lines. A container comes before its content. `care` selects how definitions are detected.
 pub fn list_symbols(path: &str, text: &str, care: SymbolDetectionMethod) -> Vec<CodeSymbol> {
     let lines = LineIndexedText::new(text);
     let outline = match care {

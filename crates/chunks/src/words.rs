@@ -65,7 +65,7 @@ pub fn words(text: &str, mut take: impl FnMut(&str)) {
     for_each_word(text, |word, _| take(word));
 }
 
-/// Passes the parts of each identifier in `text` to `take`, but not the identifiers as a whole.
+/// Passes the parts of each identifier in `text` to `take`, but not the complete identifiers.
 pub fn identifier_parts(text: &str, mut take: impl FnMut(&str)) {
     for_each_word(text, |word, is_whole| {
         if !is_whole {
@@ -154,8 +154,8 @@ static SYNONYMS_BY_WORD: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(
     others
 });
 
-/// Passes the parts of `identifier` and the whole to `take`. For `from_utf8`, these are `from`,
-/// `utf`, `utf8` and the whole identifier. `word` and `whole` are scratch buffers.
+/// Passes the parts of `identifier` and the complete identifier to `take`. For `from_utf8`, these
+/// are `from`, `utf`, `utf8` and `from_utf8`. `word` and `whole` are scratch buffers.
 fn split_identifier(
     identifier: &str,
     word: &mut String,
@@ -246,8 +246,8 @@ fn neighbour_pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
     }
 }
 
-/// Removes the ending of an English word: `authenticated`, `authenticator` and `authentication` get
-/// the same stem.
+/// Removes the ending of the English word `word`: `authenticated`, `authenticator` and
+/// `authentication` get the same stem.
 fn stem(word: &mut String) {
     if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_lowercase()) {
         return;
@@ -285,8 +285,8 @@ fn plural(word: &mut String) {
     }
 }
 
-/// Removes the second of two equal last letters: `stopp` becomes `stop`, but `call` and `pass`
-/// stay.
+/// Removes the second of two equal last letters of `word`: `stopp` becomes `stop`, but `call` and
+/// `pass` stay.
 fn undouble(word: &mut String) {
     let bytes = word.as_bytes();
     if let [.., one, two] = bytes

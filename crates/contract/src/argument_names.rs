@@ -38,8 +38,8 @@ impl RenamedArguments {
     /// Replaces guessed names of arguments in `input`, the arguments of the tool `spec`. Returns
     /// `None` if no name has to be replaced.
     ///
-    /// A name that is already an argument of the tool is kept. So is a name that could mean two
-    /// arguments, or one whose meaning is also given under its own name.
+    /// Does not replace a name that is already an argument of the tool, a name that could mean two
+    /// arguments, or a name whose argument `input` also contains under its own name.
     pub fn new(spec: &ToolSpec, input: &Value) -> Option<Self> {
         if spec.group.is_some() {
             return None;
@@ -142,8 +142,8 @@ fn rename_fields(
     renamed
 }
 
-/// Returns the argument `value` in the form that `schema` demands: a list of one becomes its only
-/// item.
+/// Returns the argument `value` with the type that `schema` demands: a list of one item becomes
+/// this item.
 fn in_form_of(schema: Option<&Value>, value: Value) -> Value {
     match value {
         Value::Array(mut items)

@@ -27,7 +27,7 @@ pub struct QuestionAsker {
 struct AskerMemory {
     /// The caller's answers so far.
     answers: ClientAnswers,
-    /// A note that the tool leaves for its next run, which will have the answers.
+    /// A note that the tool stores for its next run, which will have the answers.
     note: Option<String>,
 }
 
@@ -35,15 +35,16 @@ struct AskerMemory {
 /// an error if that cannot be known.
 pub type ConsumeRequestStateFn = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
 
-/// The way to reach the caller with a question.
+/// The way in which a question reaches the caller.
 #[derive(Clone, Default)]
 enum QuestionDeliveryMode {
-    /// Absence of a way to ask the caller questions.
+    /// Mode of a caller that cannot be asked questions.
     #[default]
     Nobody,
-    /// The call ends with its questions, and the caller makes the call again with the answers.
+    /// Mode in which the call ends with its questions, and the caller makes the call again with the
+    /// answers.
     OnRepeat,
-    /// The caller answers questions while the call runs.
+    /// Mode in which the caller answers questions while the call runs.
     DuringCall(Arc<dyn QuestionSender>),
 }
 
@@ -72,7 +73,7 @@ impl QuestionAsker {
         }
     }
 
-    /// Returns the asker with the `note` that the tool left in its previous run.
+    /// Returns the asker with `note`, which the tool stored in its previous run.
     pub fn with_note(self, note: Option<String>) -> Self {
         self.set_note(note);
         self
@@ -107,17 +108,17 @@ impl QuestionAsker {
         Self { mode: QuestionDeliveryMode::DuringCall(ask), ..self.clone() }
     }
 
-    /// Returns true if a question ends the call and the answer arrives with another call.
+    /// Returns true if a question ends the call, and the caller answers it by calling again.
     pub fn repeats_calls(&self) -> bool {
         self.repeats_calls
     }
 
-    /// Returns the note that the tool left when it asked.
+    /// Returns the note that the tool stored when it asked its last questions, if any.
     pub fn stored_note(&self) -> Option<String> {
         self.lock_memory().note.clone()
     }
 
-    /// Leaves `note` for the next run of the tool, which will have the answers to its next
+    /// Stores `note` for the next run of the tool, which will have the answers to the tool's next
     /// questions.
     pub fn set_note(&self, note: Option<String>) {
         self.lock_memory().note = note;

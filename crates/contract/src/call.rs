@@ -19,7 +19,7 @@ use crate::{
     SandboxReport, ToolError, ToolErrorKind, ToolRunStatus, TraceContext, WriteBudget, exact_json,
 };
 
-/// Call of a tool, before the gate has checked it.
+/// Call of a tool, before the server has checked it.
 pub struct ToolCall {
     /// The tool's name as the dialect read it. The catalog resolves it to a tool.
     pub tool: String,
@@ -29,13 +29,13 @@ pub struct ToolCall {
     pub caller: Caller,
     /// The name of the dialect in which the call arrived, for the audit record.
     pub dialect: Cow<'static, str>,
-    /// A token that is cancelled when nobody needs the call's result any longer.
+    /// A token that is cancelled when no client needs the call's result any longer.
     pub cancel: CancellationToken,
     /// The receiver of events that happen during the call.
     pub events: CallEventSink,
     /// The job's id, if the call runs as a job.
     pub job: Option<JobId>,
-    /// The way to ask the caller questions while the call runs.
+    /// Channel by which the tool asks the caller questions while the call runs.
     pub asker: QuestionAsker,
     /// Metadata that the client sent with the call.
     pub metadata: CallMetadata,
@@ -50,7 +50,7 @@ pub struct ToolCall {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallMetadata {
     /// Arguments of the call that headers repeat, by their names in the tool's schema. `None` if
-    /// the dialect does not require such headers. The gate compares them with the arguments.
+    /// the dialect does not require such headers. The server compares them with the arguments.
     pub header_params: Option<Vec<(String, Result<String, String>)>>,
     /// The trace (W3C Trace Context) that the call belongs to.
     pub trace: Option<TraceContext>,
@@ -69,8 +69,8 @@ pub struct CallMetadata {
     pub client: Option<&'static ClientProfile>,
 }
 
-/// Work that a tool's check of a call has started before the call runs, and that the call can
-/// finish. Clones share the work. The work is dropped with the call.
+/// Result of work that a tool's check of a call ([`Tool::prepare`](crate::Tool::prepare)) started,
+/// for the call to finish. Clones share the work. The work is dropped with the call.
 #[derive(Clone, Default)]
 pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
 
@@ -78,8 +78,8 @@ pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
 type TypeErasedCallWork = Box<dyn Any + Send>;
 
 impl PreparedCallWork {
-    /// Creates an empty store in which the tool's check of a call can leave started work for the
-    /// call.
+    /// Creates an empty store for work that the tool's check of the call starts and the call
+    /// finishes.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
@@ -88,8 +88,8 @@ impl PreparedCallWork {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores `begun`, the work that the tool's check of a call has started. Drops the work if
-    /// there is no call that could finish it.
+    /// Stores `begun`, work that the tool's check of the call has started. Drops `begun` if this
+    /// store was created without a slot for a call.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
@@ -103,13 +103,13 @@ impl PreparedCallWork {
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Returns true if the tool's check of the call has left started work.
+    /// Returns true if the tool's check of the call has stored started work.
     pub fn has_work(&self) -> bool {
         self.lock().is_some_and(|held| held.is_some())
     }
 
     /// Returns true if the work that the tool's check of the call has started has the type `T` and
-    /// satisfies `so`.
+    /// `so` returns true for it.
     pub fn matches<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
         let Some(held) = self.lock() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
@@ -132,11 +132,13 @@ pub struct ToolContext {
     /// A token that is cancelled when nobody needs the call's result, the deadline has passed or
     /// the process ends. The tool must then stop at once and leave nothing running.
     pub cancel: CancellationToken,
-    /// The time at which the gate cancels the call. Time spent waiting for answers does not count.
+    /// The time at which the server cancels the call. Time spent waiting for answers does not
+    /// count.
     pub deadline: Instant,
     /// The receiver of the call's events. Use methods such as [`ToolContext::report_progress`].
     pub events: CallEventSink,
-    /// The way to ask the caller questions. Use [`ToolContext::ask`] and similar methods instead.
+    /// Channel by which the tool asks the caller questions. Use [`ToolContext::ask`] and similar
+    /// methods instead.
     pub asker: QuestionAsker,
     /// The trace (W3C Trace Context) that the call belongs to.
     pub trace: Option<TraceContext>,
@@ -193,7 +195,7 @@ impl ToolContext {
     /// Runs `work` until it ends or the call is cancelled.
     ///
     /// # Errors
-    /// The call was cancelled.
+    /// Fails if the call was cancelled.
     pub async fn run_unless_canceled<F: Future>(&self, work: F) -> Result<F::Output, ToolError> {
         self.cancel.run_until_cancelled(work).await.ok_or_else(ToolError::canceled)
     }
@@ -247,7 +249,7 @@ impl ToolContext {
     }
 
     /// Allows the server to close the client's connection while the tool continues. The client
-    /// comes back for the answer, if its protocol supports that. Use it for long work.
+    /// reconnects for the answer, if its protocol supports that. Call this before long work.
     pub fn release_connection(&self) {
         self.events.send(CallEvent::ReleaseConnection);
     }
@@ -278,7 +280,8 @@ impl ToolContext {
 pub enum CallEvent {
     /// Progress of the call's work.
     Progress {
-        /// The amount of work that the call has done. It only grows.
+        /// The amount of work that the call has done, in a unit that the tool chooses. The amount
+        /// only grows.
         done: f64,
         /// The total amount of work in the same unit as `done`, if it is known.
         total: Option<f64>,
@@ -301,14 +304,15 @@ pub enum CallEvent {
         /// Content of the log line as JSON, usually a string.
         data: Value,
     },
-    /// A person has finished the visit of a page, such as a sign-in page.
+    /// A person has finished with a page that the call asked the person to visit, such as a sign-in
+    /// page.
     VisitFinished {
         /// Id of the page visit that was completed.
         id: String,
     },
     /// A file that the call's work produced.
     FileProduced(ProducedFile),
-    /// The client's connection may close. The client comes back for the answer.
+    /// The client's connection may close. The client reconnects for the answer.
     ReleaseConnection,
 }
 
@@ -384,7 +388,8 @@ impl CallEventSink {
         Self { receiver: Some(Arc::new(take)), log_level: None }
     }
 
-    /// Returns the sink for a receiver that needs log lines from the level `least` on, or none.
+    /// Returns the sink for a receiver that needs log lines of the level `least` and above. With
+    /// `None`, the receiver needs no log lines.
     pub fn with_log_level(self, least: Option<LogLevel>) -> Self {
         Self { log_level: least, ..self }
     }
@@ -399,7 +404,8 @@ impl CallEventSink {
         self.log_level
     }
 
-    /// Returns true if the sink has a receiver. A tool may skip work that only produces events.
+    /// Returns true if the sink has a receiver. Without a receiver, a tool may skip work that only
+    /// produces events.
     pub fn has_receiver(&self) -> bool {
         self.receiver.is_some()
     }
@@ -433,9 +439,10 @@ pub struct ToolOutput {
         deserialize_with = "exact_json::deserialize_object"
     )]
     pub meta: MetaFields,
-    /// Whether the tool's work succeeded or failed.
+    /// Status of the tool's work: success or failure.
     pub ending: ToolRunStatus,
-    /// True if an upstream returned the result. The form of such a result is kept for clients.
+    /// True if an upstream returned the result. Clients then get the result as the upstream encoded
+    /// it.
     #[serde(default, skip_serializing_if = "is_no")]
     pub from_upstream: bool,
 }
@@ -480,7 +487,8 @@ impl ToolOutput {
         body.into_iter().chain(content).collect::<Vec<_>>().join("\n").into()
     }
 
-    /// Returns true if a program wrote files beside its output, even if they could not be kept.
+    /// Returns true if a program wrote files in addition to its output, even if the files could not
+    /// be stored.
     pub fn has_written_files(&self) -> bool {
         let is_filled = |name: &str| {
             self.value.get(name).and_then(Value::as_array).is_some_and(|files| !files.is_empty())

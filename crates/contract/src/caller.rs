@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The caller of a request.
 ///
-/// Two callers are equal if their kind and name are equal. Scopes and roles may change between
-/// requests.
+/// Two callers are equal if they have the same name and method of authentication. Scopes and roles
+/// may change between requests.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// The name of the caller in policy, limits, jobs and the audit log. No two kinds share a name.
@@ -65,7 +65,7 @@ impl CallerKind {
     /// All methods of authentication.
     pub const ALL: [Self; 4] = [Self::Local, Self::Anonymous, Self::Key, Self::Token];
 
-    /// Returns the kind as a word: `local`, `http`, `key` or `token`.
+    /// Returns the method of authentication as a word: `local`, `http`, `key` or `token`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -93,7 +93,7 @@ impl Caller {
     }
 
     /// Restores a caller from its stored `name`. API keys cannot be named `local` or `anonymous`,
-    /// so the kind follows from the name.
+    /// so the name determines the method of authentication.
     pub fn from_name(name: &str) -> Self {
         match name {
             "local" => Self::local(),

@@ -38,7 +38,7 @@ impl ChangeFeed {
         self.listeners().push(Arc::new(hear));
     }
 
-    /// Returns true if `other` is a clone of this channel.
+    /// Returns true if `other` is a clone of this feed, with the same listeners.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -6,7 +6,7 @@
 pub struct ClientProfile {
     /// Start of the name that the client sends in `clientInfo`, in lower case.
     pub name: &'static str,
-    /// Number of tools up to which the client's list contains all tools.
+    /// Largest number of tools that this client gets as one complete list.
     pub tools_max: usize,
     /// True if the client searches tools itself. Its model then pays only for the tools' names.
     pub has_search: bool,

@@ -19,7 +19,7 @@ pub struct ContentBlock {
     pub meant: ContentAnnotations,
 }
 
-/// The forms of content of a result or message.
+/// Content of a result or message, without annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentBody {
@@ -131,7 +131,7 @@ impl ContentBlock {
         Self::plain(ContentBody::Link(Box::new(resource)))
     }
 
-    /// Returns the content with the annotations `meant`.
+    /// Returns the content with `meant` as its annotations.
     pub fn with_annotations(self, meant: ContentAnnotations) -> Self {
         Self { meant, ..self }
     }

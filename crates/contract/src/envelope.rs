@@ -197,7 +197,7 @@ impl CanonicalErrorCode {
         }
     }
 
-    /// Returns true if the same request may succeed later.
+    /// Returns true if a retry of the unchanged request may succeed.
     pub fn is_retryable(self) -> bool {
         match self {
             Self::InternalError => true,
@@ -273,7 +273,7 @@ fn write_ascii(value: &Value, writer: impl io::Write) {
 }
 
 /// Returns `value` as compact ASCII JSON with sorted keys. Ids and fingerprints are computed from
-/// this form.
+/// this JSON.
 pub fn canonical_json(value: &Value) -> String {
     fn sorted(value: &Value) -> Value {
         match value {

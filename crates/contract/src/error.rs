@@ -71,7 +71,7 @@ pub enum CallError {
         /// A sentence that names the item, its size, the limit and the way to request a part.
         message: String,
     },
-    /// Failure because something that the tool depends on is unavailable.
+    /// Failure because a service or program that the tool depends on is unavailable.
     #[error("{message}")]
     Unavailable {
         /// Sentence that names the unavailable dependency, for the caller.
@@ -224,7 +224,7 @@ pub struct ToolError {
     pub cause: Option<String>,
 }
 
-/// A boxed future of work that may fail as a tool does.
+/// A boxed future whose error is a [`ToolError`].
 pub type ToolFuture<'a, T> = BoxFuture<'a, Result<T, ToolError>>;
 
 /// The kinds of failure that a tool can report.
@@ -246,7 +246,7 @@ pub enum ToolErrorKind {
     TooLarge,
     /// The caller exceeded a rate limit. The value is the time to wait.
     Limited(Duration),
-    /// Failure because something that the tool depends on is unavailable.
+    /// Failure because a service or program that the tool depends on is unavailable.
     Unavailable,
     /// End of a tool that stopped because its call was cancelled.
     Canceled,
@@ -393,7 +393,8 @@ fn unknown_tool(name: &str, nearest: Option<&str>, unavailable: Option<&str>) ->
     }
 }
 
-/// Returns a wait as text: in milliseconds up to two seconds, otherwise in whole seconds.
+/// Returns the duration `wait` as text: in milliseconds up to two seconds, otherwise in whole
+/// seconds.
 fn wait_text(wait: Duration) -> String {
     match wait.as_millis() {
         ms @ ..=2000 => format!("{ms} ms"),

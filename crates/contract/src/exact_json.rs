@@ -28,7 +28,7 @@ pub const NUMBER_BYTES_MAX: usize = 4096;
 /// The key under which serde_json passes a number that is no 64-bit integer to a visitor.
 const NUMBER_KEY: &str = "$serde_json::private::Number";
 /// The start of the keys that serde_json treats specially. JSON with such a key is refused, because
-/// it would be taken for something else when it is converted.
+/// serde_json would misread the key as a marker when it converts the value.
 const RESERVED_KEYS: &str = "$serde_json::private::";
 
 /// Parses the JSON `text` without changing the spelling of numbers. If a key is repeated, the last
@@ -165,10 +165,10 @@ pub fn deserialize_list<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<Valu
     }
 }
 
-/// The numbers with an exponent in a JSON text, in order.
+/// The original texts of the numbers with an exponent in a JSON text, in order.
 ///
-/// A visitor of serde_json gets them with another spelling, and finds their own spelling here. It
-/// must visit every value of the text exactly once.
+/// serde_json passes these numbers to a visitor in another spelling, and the visitor looks up the
+/// original text here. The visitor must visit every value of the JSON text exactly once.
 #[derive(Debug)]
 pub struct OriginalNumberTexts<'t> {
     /// The JSON text after the last number with an exponent.
@@ -214,7 +214,8 @@ impl<'t> OriginalNumberTexts<'t> {
         Ok(Number::from_string_unchecked(own.map_or(text, str::to_owned)))
     }
 
-    /// Returns the next number with an exponent in the JSON text. Strings are skipped.
+    /// Returns the next number with an exponent in the JSON text, or `None` after the last. Skips
+    /// strings.
     fn next_with_exponent(&self) -> Option<&'t str> {
         let text = self.rest.get();
         let bytes = text.as_bytes();
@@ -420,7 +421,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that serde_json would change, and others.
+    /// Sample numbers: some that serde_json would spell differently, and some that it would not.
     const NUMBERS: [&str; 18] = [
         "0",
         "-0",

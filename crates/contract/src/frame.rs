@@ -19,7 +19,8 @@ pub struct MessageFrame {
 }
 
 impl MessageFrame {
-    /// Creates a message of `body` without the byte order mark that some clients write first.
+    /// Creates a message with the metadata `head` and the content `body`. Removes a byte order mark
+    /// at the start of `body`, which some clients write.
     pub fn new(head: FrameMetadata, mut body: Bytes) -> Self {
         body.advance(body.len() - strip_byte_order_mark_bytes(&body).len());
         Self { head, body }
@@ -116,7 +117,7 @@ impl Reply {
         Self { status, headers: Vec::new(), body: ReplyBody::Empty }
     }
 
-    /// Returns the reply with another HTTP status.
+    /// Returns the reply with `status` as its HTTP status.
     pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }

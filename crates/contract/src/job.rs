@@ -260,7 +260,7 @@ pub struct OpenArtefact {
     pub file: OutgoingFile,
 }
 
-/// A stream of a job's events, from a given event on.
+/// A stream of a job's events. The stream may begin after the job's first events.
 pub trait JobEventStream: Send {
     /// Returns the next item of the event stream. `None` after [`JobStreamItem::Ended`].
     ///

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 
-/// A cache for several JSON forms of one immutable value, each under a number. A clone starts
-/// empty, because the cloned value may be changed.
+/// A cache for several JSON encodings of one immutable value, each under a number that the caller
+/// of the cache chooses. A clone starts empty, because the cloned value may be changed.
 #[derive(Default)]
 pub struct EncodedJsonCache(Mutex<Vec<(usize, Arc<RawValue>)>>);
 
 impl EncodedJsonCache {
-    /// Returns the cached JSON for the number `under`. The first time, calls `spell` to create it.
+    /// Returns the cached JSON for the number `under`. On the first call with this number, `spell`
+    /// creates the JSON.
     pub fn get_or_create(
         &self,
         under: usize,

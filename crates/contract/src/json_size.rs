@@ -5,8 +5,8 @@ use std::io;
 use memchr::{memchr, memchr2};
 use serde_json::Value;
 
-/// Returns a number of values that the JSON `text` does not exceed: the beginnings of its lists and
-/// objects, and the commas in them.
+/// Returns an upper bound on the number of values in the JSON `text`: the beginnings of its lists
+/// and objects, and the commas in them.
 pub fn count_json_values(text: &[u8]) -> usize {
     let mut count = 1;
     let mut rest = text;

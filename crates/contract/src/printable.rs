@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Returns `text` on one line. Each character that is invisible, or that acts on the display, such
-/// as a change of direction, is escaped as `\u{…}`.
+/// Returns `text` on one line. Escapes each character that is invisible, or that has an effect
+/// besides being displayed, such as a change of the reading direction, as `\u{…}`.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_if(text, |_| false)
 }
@@ -48,8 +48,8 @@ pub fn escape_hidden(text: &str) -> String {
     line
 }
 
-/// Returns the first character of `text` that has no visible form or acts on the display, such as a
-/// change of direction, and its byte offset.
+/// Returns the first character of `text` that has no visible form or has an effect besides being
+/// displayed, such as a change of the reading direction, and its byte offset.
 ///
 /// Line breaks, tabs, and a zero-width joiner between emoji are allowed.
 pub fn find_hidden(text: &str) -> Option<(usize, char)> {
@@ -61,8 +61,8 @@ pub fn find_hidden(text: &str) -> Option<(usize, char)> {
     })
 }
 
-/// Checks that `text` has at most `bytes_max` bytes and no character that has no visible form or
-/// acts on the display, such as a change of direction.
+/// Checks that `text` has at most `bytes_max` bytes, and no character without a visible form or
+/// with an effect besides being displayed, such as a change of the reading direction.
 ///
 /// # Errors
 ///
@@ -101,8 +101,8 @@ fn is_emoji(c: char) -> bool {
     matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Returns true if `c` has no visible form or acts on the display. Variation selectors, which
-/// follow many emoji, are visible.
+/// Returns true if `c` has no visible form, or has an effect besides being displayed, such as a
+/// change of the reading direction. Variation selectors, which follow many emoji, are visible.
 pub fn is_hidden(c: char) -> bool {
     is_active(c)
         || matches!(c,
@@ -114,7 +114,8 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{ffa0}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}')
 }
 
-/// Returns true if `c` has an effect besides being displayed, such as a change of direction.
+/// Returns true if `c` is a control character, or has another effect besides being displayed, such
+/// as a change of the reading direction.
 pub fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -121,6 +121,7 @@ pub trait PromptSource: Send + Sync + 'static {
         true
     }
     /// Returns the reason that the prompt `name` is unusable, as of the last [`PromptSource::all`].
+    /// `None` if the prompt is usable or unknown.
     fn unusable_reason(&self, _name: &str) -> Option<String> {
         None
     }

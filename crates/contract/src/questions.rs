@@ -102,7 +102,7 @@ pub enum ClientAnswer {
 pub enum ElicitationAnswer {
     /// The person agreed. For a form, these are the values of its fields.
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
-    /// Refusal of the person to do what the question asks.
+    /// Reaction of a person who refuses to do what the question asks.
     Declined,
     /// Reaction of a person who closed the form or page without a choice.
     Canceled,
@@ -115,7 +115,7 @@ pub struct SamplingAnswer {
     pub model: String,
     /// The text of the model's answer. Empty if the answer is not text.
     pub text: String,
-    /// The whole answer of the model as the client sent it.
+    /// The complete answer of the model as the client sent it.
     #[serde(deserialize_with = "exact_json::deserialize")]
     pub raw: Value,
 }
@@ -139,7 +139,7 @@ pub enum QuestionKind {
     Visit,
     /// Question that the client's model answers, without tools.
     Sample,
-    /// An answer by the client's model, which may use tools.
+    /// Question that the client's model answers, for which it may use tools.
     SampleWithTools,
     /// Question for the folders in which the client works.
     Roots,

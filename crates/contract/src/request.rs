@@ -59,9 +59,9 @@ pub enum HostRequest {
         /// The job's id as the client sent it.
         id: String,
     },
-    /// The id of the last job of the previous page. `None` for the first page.
+    /// Request for a page of the list of the caller's jobs.
     ListJobs {
-        /// The last job of the previous page. `None` for the first page.
+        /// The id of the last job of the previous page. `None` for the first page.
         after: Option<JobId>,
     },
     /// Request to cancel one of the caller's jobs.
@@ -204,7 +204,7 @@ pub enum HostAnswer {
     Questions {
         /// The questions to the client.
         questions: ClientQuestions,
-        /// The host's state of the request, sealed so that nobody else can create it. The client
+        /// The host's state of the request, sealed so that only the host can create it. The client
         /// returns it unchanged.
         state: String,
     },

@@ -24,7 +24,8 @@ pub enum UriClaimStrength {
     Template,
     /// Claim on a URI with a scheme that the source uses.
     Scheme,
-    /// The source does not have the resource, and reports so unless another source has it.
+    /// No claim: the source does not have the resource. The source reports that the resource does
+    /// not exist, unless another source has it.
     Absent,
 }
 
@@ -144,7 +145,7 @@ pub trait SharedResultStore: Send + Sync + 'static {
 pub struct SharedLongResult {
     /// The entry of the result in lists, with its URI.
     pub spec: ResourceSpec,
-    /// The whole result.
+    /// The complete content of the result.
     pub content: Bytes,
     /// True if the content of the result is text.
     pub is_text: bool,

@@ -18,7 +18,7 @@ pub enum ToolResultFormat {
 }
 
 impl ToolResultFormat {
-    /// Returns the form of results with the name `name`.
+    /// Returns the result format with the name `name`, or `None` if no format has this name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
@@ -28,7 +28,7 @@ impl ToolResultFormat {
         }
     }
 
-    /// Returns true if results in this form contain their structured value.
+    /// Returns true if results in this format contain their structured value.
     pub fn has_structure(self) -> bool {
         matches!(self, Self::Structured | Self::Both)
     }

@@ -20,14 +20,14 @@ struct SandboxReportState {
 }
 
 impl SandboxReport {
-    /// Adds the sandbox profile of a program: its name and the layers of the sandbox that were
-    /// missing.
+    /// Adds the sandbox profile of a program. `how` is the profile's name and the layers of the
+    /// sandbox that were missing.
     pub fn add_profile(&self, how: String) {
         self.lock().profiles.insert(how);
     }
 
-    /// Adds a host that a program could not reach. `summary` is a line about this, which replaces
-    /// an earlier line about the host. Hosts beyond a limit are left out.
+    /// Adds a host that a program could not reach. `summary` is a line about the refusal, which
+    /// replaces an earlier line about the host. Drops hosts beyond a limit of 64.
     pub fn add_refused_host(&self, host: &str, summary: String) {
         let mut all = self.lock();
         if all.refused_hosts.len() < HOSTS_MAX || all.refused_hosts.contains_key(host) {

@@ -64,8 +64,8 @@ impl Serialize for LazySchema {
     }
 }
 
-/// Removes formats that only Rust has, such as `uint64`, from a JSON Schema. Clients warn about
-/// them.
+/// Removes formats that only Rust has, such as `uint64`, from the JSON Schema `schema`. Clients
+/// warn about these formats.
 fn remove_rust_formats(schema: &mut Generated) {
     let is_rusts = |format: &Value| {
         let format = format.as_str().unwrap_or_default();

@@ -41,8 +41,9 @@ pub trait SkillSource: Send + Sync + 'static {
     fn guard(&self) -> Option<&ToolSpec> {
         None
     }
-    /// Returns the strength of the source's claim on the skill with the `SKILL.md` at `uri`. If a
-    /// source lists the skill, the host asks only this source.
+    /// Returns the strength of the source's claim on the skill with the `SKILL.md` at `uri`, or
+    /// `None` if the source makes no claim. If a source lists the skill, the host asks only this
+    /// source.
     fn claim(&self, _uri: &str) -> Option<UriClaimStrength> {
         Some(UriClaimStrength::Scheme)
     }
@@ -51,7 +52,7 @@ pub trait SkillSource: Send + Sync + 'static {
     /// Returns the skill with the `SKILL.md` at `uri`, even if it is not listed.
     fn get<'a>(&'a self, ctx: &'a ToolContext, uri: &'a str) -> ToolFuture<'a, Option<Skill>>;
     /// Returns the reason that the skill with the `SKILL.md` at `uri` is unusable, as of the last
-    /// query.
+    /// query. `None` if the skill is usable or unknown.
     fn unusable_reason(&self, _uri: &str) -> Option<String> {
         None
     }

@@ -43,18 +43,19 @@ pub trait Tool: Send + Sync + 'static {
     const KEEPS_FLOATS: bool = false;
     /// Tags of the tool for policy rules, in addition to the id and the effects.
     const TAGS: &'static [&'static str] = &[];
-    /// The names of arguments that are workspace paths. Policy rules match their normalized form.
+    /// The names of arguments that are workspace paths. Policy rules match these paths after
+    /// normalization.
     const PATHS: &'static [&'static str] =
         &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
     /// Names that models guess for arguments of this tool, each with the argument that it means.
     /// `edits[].old_string` is a field of each item of `edits`. The names that all tools share are
     /// accepted as well.
     const ALIASES: &'static [(&'static str, &'static str)] = &[];
-    /// Arguments that a list for models leaves out, because an agent rarely needs them. Calls
-    /// accept them.
+    /// Arguments that are left out of tool lists for models, because an agent rarely needs them.
+    /// Calls accept these arguments.
     const RARE_ARGUMENTS: &'static [&'static str] = &[];
-    /// False if a list for models leaves the tool out, because another tool does the same. Calls by
-    /// name reach it.
+    /// False if tool lists for models leave the tool out, because another tool does the same. A
+    /// call by its name still works.
     const LISTED: bool = true;
     /// The type of the arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
@@ -62,7 +63,8 @@ pub trait Tool: Send + Sync + 'static {
     /// content without structure.
     type Output: TypedToolResult;
 
-    /// Returns the schema of the tool's arguments, which callers see and the gate checks.
+    /// Returns the schema of the tool's arguments. Callers see this schema, and the server
+    /// validates calls against it.
     fn input_schema() -> Value {
         schema_of::<Self::Input>()
     }
@@ -89,8 +91,8 @@ pub trait Tool: Send + Sync + 'static {
         output.text()
     }
 
-    /// Returns the way the work of the tool ended, for tools that return a result even after a
-    /// failure.
+    /// Returns the status with which the tool's work ended, for tools that return a result even
+    /// after a failure.
     fn ending(_output: &Self::Output) -> ToolRunStatus {
         ToolRunStatus::Done
     }
@@ -203,7 +205,7 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Runs the tool on input that satisfies its schema.
     fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput>;
-    /// Returns true if `output` of the tool is too long to return whole.
+    /// Returns true if `output` of the tool is too long to send in full with the answer.
     fn is_too_long(&self, _ctx: &ToolContext, _output: &ToolOutput) -> bool {
         false
     }
@@ -228,7 +230,7 @@ pub trait AnyTool: Send + Sync + 'static {
     }
 }
 
-/// Returns `tool` with the description `spec` in place of its own.
+/// Returns `tool` with `spec` instead of its own description.
 pub fn with_spec(tool: Arc<dyn AnyTool>, spec: ToolSpec) -> Arc<dyn AnyTool> {
     Arc::new(SpecOverrideTool { spec, tool })
 }
@@ -390,7 +392,8 @@ fn find_infinite(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns true if `value` contains a number that is not written as a 64-bit integer.
+/// Returns true if `value` contains a number that is not written as a 64-bit integer, such as
+/// `2.0`.
 fn has_other_form(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_other_form(number),
@@ -400,8 +403,7 @@ fn has_other_form(value: &Value) -> bool {
     }
 }
 
-/// Returns true for a number such as `2.0`, `2e0` or `-0`, which is not written as a 64-bit
-/// integer.
+/// Returns true if `number` is not written as a 64-bit integer, such as `2.0`, `2e0` or `-0`.
 fn is_other_form(number: &Number) -> bool {
     number.as_u64().is_none() && (number.as_i64().is_none() || number.as_str() == "-0")
 }

@@ -12,7 +12,7 @@ use crate::{EncodedJsonCache, Icon, LazySchema, MetaFields};
 /// The relation of a tool to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JobSupport {
-    /// Support of a tool that never runs as a job.
+    /// Support of a tool whose calls never run as jobs.
     Never,
     /// The tool runs as a job if the caller requests one, or if the caller accepts jobs and the
     /// tool runs programs.
@@ -41,11 +41,11 @@ pub enum ToolRunStatus {
 pub enum Effects {
     /// Effects of a tool that changes nothing.
     Reads,
-    /// The tool only adds something, for example a new folder or a copy.
+    /// Effects of a tool that only adds items, for example a new folder or a copy.
     Adds,
-    /// Effects of a tool that can overwrite or remove something.
+    /// Effects of a tool that can overwrite or remove files or other data.
     Changes,
-    /// The tool runs programs, which can do everything that their sandbox allows.
+    /// Effects of a tool that runs programs, which can do everything that their sandbox allows.
     Runs,
 }
 
@@ -182,11 +182,11 @@ pub struct ToolSpec {
     /// Further names that the tool accepts for its arguments. Each comes with the argument that
     /// it means.
     pub aliases: &'static [(&'static str, &'static str)],
-    /// Arguments that a list for models leaves out, such as `encoding` or `edits[].count`. Calls
-    /// accept them.
+    /// Arguments that are left out of tool lists for models, such as `encoding` or `edits[].count`.
+    /// Calls accept these arguments.
     pub rare_arguments: &'static [&'static str],
-    /// False if a list for models leaves the tool out, because another tool does the same. Calls by
-    /// name reach it.
+    /// False if tool lists for models leave the tool out, because another tool does the same. A
+    /// call by its name still works.
     pub listed: bool,
     /// True if a second run of the tool with the same input is harmless.
     pub idempotent: bool,

@@ -5,10 +5,11 @@ pub fn variable_names(text: &str) -> impl Iterator<Item = &str> {
     text.split("${").skip(1).filter_map(|after| Some(after.split_once('}')?.0))
 }
 
-/// Replaces each `${NAME}` in `text` by the value of the server's environment variable `NAME`.
+/// Replaces each `${NAME}` in `text` by the value of the environment variable `NAME`, as `variable`
+/// returns it.
 ///
 /// # Errors
-/// A sentence with the first variable that is not set.
+/// Fails with a sentence that names the first variable that is not set.
 pub fn fill_variables(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,

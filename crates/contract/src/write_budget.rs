@@ -21,7 +21,7 @@ pub trait WriteRateBudget: Send + Sync {
 }
 
 impl WriteBudget {
-    /// Creates a write budget that draws from `budget`.
+    /// Creates a write budget for one call that draws from `budget`.
     pub fn new(budget: Arc<dyn WriteRateBudget>) -> Self {
         Self(Some(budget))
     }

@@ -108,8 +108,8 @@ impl ClientConversation for EnvelopeConversation {
     }
 }
 
-/// Converts `request` of an envelope dialect's client to the parsed message that the server acts
-/// on. The answer is sent over `transport`.
+/// Creates the parsed message for `request` of the envelope dialect. The answer is sent over
+/// `transport`. `key` becomes the [`InFlightRequestKey`] of the request.
 fn request_reading(
     request: EnvelopeRequest,
     transport: EnvelopeTransport,

@@ -18,7 +18,7 @@ type CallerInstructions = dyn Fn(&Caller) -> String + Send + Sync;
 
 impl AgentInstructions {
     /// Returns the instructions with an addition, which `addition` computes for each caller. An
-    /// empty addition is left out.
+    /// empty addition adds nothing.
     #[must_use]
     pub fn with_addition(
         self,

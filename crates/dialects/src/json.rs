@@ -78,7 +78,7 @@ struct StrictJsonSeed<'a> {
 }
 
 impl StrictJsonSeed<'_> {
-    /// Counts one more JSON value against the limit of values.
+    /// Counts one more JSON value. Fails if the message has more values than allowed.
     fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.left.get().checked_sub(1);
         let left = left.ok_or_else(|| {

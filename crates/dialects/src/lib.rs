@@ -59,8 +59,8 @@ pub trait Dialect: Send + Sync + 'static {
     }
     /// Starts a conversation with a client that acts for `caller`.
     fn start_conversation(&self, caller: &Caller) -> Box<dyn ClientConversation>;
-    /// Returns the session id that a client's message names. By default, the dialect has no
-    /// sessions.
+    /// Returns the session id in a client's message, or `None` if the message contains none. By
+    /// default, the dialect has no sessions.
     fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
         None
     }
@@ -104,8 +104,8 @@ pub trait Dialect: Send + Sync + 'static {
     fn answers_in_order(&self) -> bool {
         false
     }
-    /// Returns the client's API key or token from a place that only this dialect uses, such as the
-    /// query.
+    /// Returns the client's API key or token from a part of the request that only this dialect uses
+    /// for credentials, such as the query.
     fn credential(&self, _head: &FrameMetadata) -> Option<String> {
         None
     }
@@ -113,8 +113,8 @@ pub trait Dialect: Send + Sync + 'static {
     fn is_public(&self, _head: &FrameMetadata) -> bool {
         false
     }
-    /// Returns the half of a conversation that this request is, if the conversation consists of two
-    /// HTTP requests (HTTP+SSE of MCP 2024-11-05).
+    /// Returns the part of the conversation that this request has, if a conversation consists of
+    /// two kinds of HTTP requests (HTTP+SSE of MCP 2024-11-05).
     fn duplex(&self, _head: &FrameMetadata) -> Option<DuplexRequestKind> {
         None
     }
@@ -139,7 +139,7 @@ pub trait Dialect: Send + Sync + 'static {
 /// Half of a duplex conversation, in which each direction has its own HTTP requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DuplexRequestKind {
-    /// A request for the stream of messages to the client.
+    /// HTTP request that opens the stream of messages to the client.
     Open,
     /// HTTP request that carries one message of the client.
     Message {
@@ -150,11 +150,13 @@ pub enum DuplexRequestKind {
 
 /// The purpose for which a client opened a WebSocket.
 pub enum WebSocketPurpose {
-    /// A conversation with the client, with one message per WebSocket message.
+    /// Purpose of a WebSocket for a conversation with the client, with one message per WebSocket
+    /// message.
     Converse,
-    /// WebSocket that streams a job's events to the client.
+    /// Purpose of a WebSocket that streams a job's events to the client.
     Watch(JobWatchRequest),
-    /// Message to send, and the status code (RFC 6455) with which the WebSocket is then closed.
+    /// Purpose of a WebSocket that the server closes at once: the message to send first, and the
+    /// close code (RFC 6455).
     Close(Bytes, u16),
 }
 
@@ -176,7 +178,8 @@ pub enum FrameRefusal {
         /// True if the sender sent a credential that the server does not know.
         had_credential: bool,
     },
-    /// Refusal of a sender who sent several credentials in one place.
+    /// Refusal of a request that contains more than one credential, for example two `Authorization`
+    /// headers.
     SeveralCredentials,
     /// Refusal of a message whose sender failed to authenticate too often.
     Throttled {
@@ -269,9 +272,9 @@ pub struct PendingHostRequest {
     pub encoder: Arc<dyn AnswerEncoder>,
     /// The effect of a lost connection on the request.
     pub on_disconnect: DisconnectEffect,
-    /// The forms in which the client accepts the answer.
+    /// The way in which the client accepts the answer: one message or a stream.
     pub answer_form: AcceptedResponseMode,
-    /// The way to ask the client questions while the request runs.
+    /// Channel by which the client is asked questions while the request runs.
     pub question_mode: QuestionChannel,
     /// Metadata that the client sent with the request.
     pub metadata: CallMetadata,
@@ -282,10 +285,10 @@ pub struct PendingHostRequest {
     pub origin: Option<Box<EnvelopeRequestInfo>>,
 }
 
-/// The way to ask a client questions about its request.
+/// The channel by which a client is asked questions about its request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionChannel {
-    /// Absence of a way to ask the client questions.
+    /// Channel of a client that cannot be asked questions.
     Nobody,
     /// The request ends with the questions, and the client makes the request again with the
     /// answers.
@@ -297,7 +300,8 @@ pub enum QuestionChannel {
         /// The host's state of the request, which the client got with the questions and sent back.
         state: Option<String>,
     },
-    /// Way to ask a client that answers while its request runs.
+    /// Channel of a client that answers while its request runs. Contains the kinds of question that
+    /// the client supports.
     DuringCall(QuestionSupport),
 }
 
@@ -323,7 +327,7 @@ pub enum DisconnectEffect {
     Continues,
 }
 
-/// The forms of answer that a client accepts.
+/// The ways in which a client accepts an answer: one message or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedResponseMode {
     /// Answer in one message, not a stream.
@@ -416,7 +420,8 @@ pub trait ChangeNotificationEncoder: Send + Sync + 'static {
     fn encode_job(&self, job: &JobSnapshot) -> Option<Bytes>;
     /// Encodes the last messages of a subscription that the server ends.
     fn encode_end(&self) -> Vec<Bytes>;
-    /// Encodes the refusal of the subscription. `None` if no request of the client asked for it.
+    /// Encodes the refusal of the subscription. Returns `None` if the client sent no request for
+    /// the subscription that could be answered.
     fn encode_refusal(&self, _why: &CallError) -> Option<Reply> {
         None
     }
@@ -499,8 +504,8 @@ pub struct ServerInfo {
     pub requires_auth: bool,
     /// True if HTTP uses TLS.
     pub tls: bool,
-    /// The form in which MCP clients get the results of this server's own tools, unless a request
-    /// names another.
+    /// The format in which MCP clients get the results of this server's own tools, unless a request
+    /// names a different one.
     pub results: ToolResultFormat,
 }
 

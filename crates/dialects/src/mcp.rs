@@ -66,7 +66,7 @@ const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// Converts a tool id to MCP's form in `[A-Za-z0-9_-]`, which model APIs accept.
+/// Converts a tool id to the characters `[A-Za-z0-9_-]`, which model APIs accept in tool names.
 pub(crate) fn mcp_tool_name(id: &str) -> String {
     id.replace('.', "_")
 }

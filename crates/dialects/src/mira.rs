@@ -91,7 +91,7 @@ impl Dialect for MiraDialect {
     }
 }
 
-/// Converts a transport-level refusal to the form of Mira's contract.
+/// Converts the transport's refusal `why` to an error as Mira's contract defines it.
 fn refusal(why: &FrameRefusal) -> MiraRequestError {
     match why {
         FrameRefusal::TooLarge { limit } => {

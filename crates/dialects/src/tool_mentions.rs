@@ -71,7 +71,8 @@ pub(crate) fn is_own_tool(id: &str) -> bool {
     OWN_TOOLS.contains(&id)
 }
 
-/// Returns the id of the server's own tool that `name` spells with any separators.
+/// Returns the id of the server's own tool that `name` spells with any separators, such as
+/// `git.add` for `git_add`. `None` if the server has no such tool.
 pub(crate) fn own_tool_id(name: &str) -> Option<&'static str> {
     let name = fold_name(name);
     OWN_TOOLS.into_iter().find(|id| fold_name(id) == name)
@@ -80,8 +81,8 @@ pub(crate) fn own_tool_id(name: &str) -> Option<&'static str> {
 /// Replaces tool names in `text` by the names that `name_of` returns for an id. `called` is the id
 /// of the called tool, if it is known.
 ///
-/// In the text of a tool from another server, only the tool's own id is replaced, because other
-/// names may have another meaning there.
+/// If the called tool belongs to an upstream, replaces only the id of this tool, because other
+/// names may have a different meaning in its texts.
 pub(crate) fn rename_tools(
     text: &str,
     called: Option<&str>,
@@ -168,8 +169,8 @@ pub(crate) fn rename_tools_in_error(
     }
 }
 
-/// Appends `word` of a text, which may end in a space or punctuation. If it is a tool's name,
-/// appends the new name instead.
+/// Appends `word`, which may end in a space or punctuation, to `renamed`. If `word` is a tool's
+/// name, appends the tool's new name instead.
 fn push_word(
     renamed: &mut String,
     word: &str,

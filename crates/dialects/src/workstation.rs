@@ -72,7 +72,8 @@ impl Dialect for WorkstationDialect {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 
-    /// Returns the session id that an MCP client sent. Requests of other clients are independent.
+    /// Returns the session id that an MCP client sent. Requests of other clients have no session id
+    /// and are independent of each other.
     fn session<'h>(&self, head: &'h FrameMetadata) -> Option<&'h str> {
         if parse_path(head.path()) != WorkstationRoute::Calls {
             return None;
@@ -133,7 +134,7 @@ impl Dialect for WorkstationDialect {
         }
     }
 
-    /// Returns true for the health check, which monitoring calls without a key.
+    /// Returns true if the request is a health check, which monitoring sends without a key.
     fn is_public(&self, head: &FrameMetadata) -> bool {
         parse_path(head.path()) == WorkstationRoute::Health
     }

@@ -103,8 +103,8 @@ impl Dialect for ZyraDialect {
         }
     }
 
-    /// Returns the API key in the query of a WebSocket request, because a browser cannot add
-    /// headers to it.
+    /// Returns the API key in the query of a WebSocket request. A browser sends the key there,
+    /// because it cannot add headers to a WebSocket request.
     fn credential(&self, head: &FrameMetadata) -> Option<String> {
         let FrameMetadata::Http { path, query, .. } = head else { return None };
         match parse_path(path)? {

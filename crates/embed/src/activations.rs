@@ -111,8 +111,8 @@ fn gelu_tanh(x: f32) -> f32 {
     x / (1.0 + exp(-2.0 * y))
 }
 
-/// Computes the error function as a quotient of two polynomials. The error is a few units in the
-/// last place.
+/// Computes the error function erf(x) as a quotient of two polynomials. The result is exact to a
+/// few units in the last place.
 fn erf(x: f32) -> f32 {
     let x = x.clamp(-4.0, 4.0);
     let x2 = x * x;

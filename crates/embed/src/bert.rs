@@ -89,7 +89,8 @@ impl BertNetwork {
     }
 
     /// Returns the vectors of `texts`, which are given as tokens. Each text must have at least one
-    /// token, and no more than the limit given to [`BertNetwork::read`].
+    /// token, and no more than the limit given to [`BertNetwork::read`]. `desk` contains scratch
+    /// buffers.
     pub(crate) fn vectors(&self, texts: &[&[u32]], desk: &mut ForwardPassBuffers) -> Vec<Vec<f32>> {
         let hidden = self.hidden;
         let mut places = Vec::with_capacity(texts.len());
@@ -139,7 +140,8 @@ impl BertNetwork {
         layer.output_norm.add_and_normalize(&mut desk.states, &desk.sums, &layer.down.bias);
     }
 
-    /// Computes self-attention within the text in `rows`, for each head.
+    /// Computes self-attention within the text in the rows `rows`, for each attention head. Reads
+    /// and writes the buffers in `desk`.
     fn attend(&self, rows: Range<usize>, desk: &mut ForwardPassBuffers) {
         let hidden = self.hidden;
         let tokens = rows.len();
@@ -223,7 +225,8 @@ impl LinearLayer {
         Ok(Self { weight, bias })
     }
 
-    /// Multiplies `states`, rows of `depth` numbers, by the weight into `out`, without the bias.
+    /// Multiplies `states` (rows of `depth` numbers) by the layer's weights and writes the products
+    /// to `out`, without adding the bias. `slices` is a scratch buffer.
     fn apply(
         &self,
         states: &[f32],

@@ -2,8 +2,8 @@
 
 use crate::kernel::{COLUMNS, MatrixColumnSlice, MatrixRowSlice, ROWS, products};
 
-/// Number of products that are summed before the next columns follow. A panel of this depth stays
-/// in the cache until the next rows.
+/// Maximum number of rows of the right matrix that are multiplied in one pass. A panel of this
+/// depth stays in the cache while the rows of the left matrix change.
 const DEPTH_MAX: usize = 384;
 /// Number of rows of the left matrix that are multiplied with all columns before the next rows
 /// follow. A block of this size and depth fills a third of the L2 cache.
@@ -102,7 +102,8 @@ pub(crate) fn multiply(
     }
 }
 
-/// Writes `sums`, a part of a row, to `out`, or adds them if `go_on` is set.
+/// Writes `sums`, a part of a row, to `out`. If `go_on` is set, adds `sums` to the numbers in `out`
+/// instead.
 fn write_sums(out: &mut [f32], sums: &MatrixRowSlice, go_on: bool) {
     // With a known length, this compiles to two stores.
     if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {

@@ -79,7 +79,8 @@ impl CheckedModelFolder {
         self.compute_space(&self.tokenizer()?, &self.weights()?)
     }
 
-    /// Loads the model. This takes as long as reading the weights.
+    /// Loads the model. This takes as long as reading the weights. Fails if a file is damaged or
+    /// unsupported.
     pub fn open(&self) -> Result<EmbeddingModel, ModelFolderError> {
         let Self { folder, tokens_max, prompts } = self;
         let tokenizer = self.tokenizer()?;
@@ -137,7 +138,7 @@ pub struct EmbeddingModel {
 
 impl EmbeddingModel {
     /// Loads the model in `folder`: a sentence-transformers model of the BERT family. This takes as
-    /// long as reading the weights.
+    /// long as reading the weights. Fails if a file is missing, damaged or unsupported.
     pub fn open(folder: &Path) -> Result<Self, ModelFolderError> {
         CheckedModelFolder::check(folder)?.open()
     }
@@ -180,8 +181,9 @@ impl EmbeddingModel {
         &self.prompts[1]
     }
 
-    /// Embeds `texts` and returns one vector of length 1 for each, in order. Blocks until done, and
-    /// uses up to one thread per processor. The number of texts is not limited.
+    /// Embeds `texts` and returns one vector of length 1 for each text, in order. Blocks until
+    /// done, and uses up to one thread per processor. The number of texts is not limited. Fails if
+    /// a vector contains NaN or infinite numbers.
     pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, InvalidVectorsError> {
         let tokens: Vec<_> =
             texts.iter().map(|text| self.tokenizer.tokenize(text, self.tokens_max)).collect();
@@ -210,7 +212,8 @@ impl EmbeddingModel {
         Ok(vectors)
     }
 
-    /// Groups texts into passes through the network, so that all threads have work.
+    /// Groups the indexes of texts into passes through the network, so that all threads are busy.
+    /// `tokens` contains the tokens of each text.
     fn group_passes(&self, tokens: &[Vec<u32>]) -> Vec<Vec<usize>> {
         let all: usize = tokens.iter().map(Vec::len).sum();
         let room = PASS_TOKENS_MAX.min(all.div_ceil(self.threads));

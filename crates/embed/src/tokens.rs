@@ -229,8 +229,8 @@ impl Tokenizer {
         }
     }
 
-    /// Splits `word` into the longest known entries of the vocabulary, appends their tokens, and
-    /// clears `word`.
+    /// Splits `word` into the longest known entries of the vocabulary, appends their token ids to
+    /// `tokens`, and clears `word`.
     fn push_pieces(&self, word: &mut String, tokens: &mut Vec<u32>) {
         if word.is_empty() {
             return;

@@ -82,7 +82,7 @@ impl ModelWeights {
         Ok(Self { path: path.to_owned(), file, tensors, data_start: begin, prefix })
     }
 
-    /// Returns a hash of the whole file of weights.
+    /// Returns a hash of the complete file of weights. Fails if the file cannot be read.
     pub(crate) fn hash(&self) -> Result<blake3::Hash, ModelFolderError> {
         let unreadable = |err| ModelFolderError::unreadable(&self.path, &err);
         let mut file = File::open(&self.path).map_err(unreadable)?;
@@ -96,7 +96,8 @@ impl ModelWeights {
         }
     }
 
-    /// Reads the tensor `name`, which must have the `shape`. Fails if a number is not finite.
+    /// Reads the tensor `name` from the file of weights. Fails if the tensor is missing, has
+    /// another shape than `shape`, or contains a number that is not finite.
     pub(crate) fn read_tensor(
         &self,
         name: &str,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use toolgate_chunks::{PARSE_REQUEST_BYTES_MAX, answer_parse_request};
 use toolgate_world::sandbox::{self, WorkerProcessLimits};
 
-/// The name (`argv[0]`) of a worker process that parses code, and of the small program.
+/// The name (`argv[0]`) of a worker process that parses code, and of the program `toolgate-parser`.
 pub const PARSER_NAME: &str = "toolgate-parser";
 /// The limits of a worker process that parses code. A parse gives up by itself at 64 MiB and 1.5 s
 /// of processor time.

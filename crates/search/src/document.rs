@@ -13,7 +13,7 @@ use crate::fields::{ChunkTexts, FIELDS};
 pub struct ChunkHash(pub u64);
 
 impl ChunkHash {
-    /// Hashes the texts of a chunk, given by field.
+    /// Returns the hash of `texts`, the texts of a chunk by field.
     pub fn for_texts(texts: &ChunkTexts<'_>) -> Self {
         let mut hasher = blake3::Hasher::new();
         for text in texts {
@@ -26,13 +26,15 @@ impl ChunkHash {
     }
 }
 
-/// A whole file or JSON document. Adding it to an index replaces the indexed content of its `path`.
+/// A complete file or JSON document. Adding it to an index replaces the indexed content of its
+/// `path`.
 #[derive(Debug, Clone)]
 pub struct IndexDocument<'t> {
-    /// Key of the document in the index: for a file, its path beneath the root.
+    /// Key of the document in the index. For a file, the key is its path relative to the indexed
+    /// root folder.
     pub path: &'t str,
-    /// Fingerprint with which the owner of the index detects changes. For a file, its time and
-    /// size.
+    /// Bytes by which the caller detects a changed document, for example a file's modification time
+    /// and size.
     pub fingerprint: &'t [u8],
     /// Etag (content version) of the file, as the `files` tools return it.
     pub etag: &'t str,
@@ -84,13 +86,13 @@ impl IndexDocument<'_> {
     }
 }
 
-/// Borrows the texts of a chunk, by field, which [`IndexDocument::texts`] returned.
+/// Converts the result of [`IndexDocument::texts`] to string slices, in the same order of fields.
 pub fn borrow_texts<'t>(texts: &'t [Cow<'_, str>; FIELDS]) -> ChunkTexts<'t> {
     texts.each_ref().map(Cow::as_ref)
 }
 
-/// Returns the part of `text` at `bytes`, without the sorted ranges in `left_out`. A range outside
-/// of the text counts as empty.
+/// Returns `text[bytes]` without the sorted ranges in `left_out`, which are also byte ranges of
+/// `text`. A range outside of `text` counts as empty.
 fn remove_ranges<'t>(
     text: &'t str,
     bytes: Range<usize>,
@@ -124,7 +126,8 @@ pub struct ChunkSummary {
     pub kind: ChunkKind,
     /// Names that the chunk defines, the main name first.
     pub names: Vec<String>,
-    /// Names that enclose the chunk's definitions, from the outermost.
+    /// Names of the types, modules or headings that enclose the chunk's definitions, outermost
+    /// first.
     pub within: Vec<String>,
     /// Signature of the chunk's main definition.
     pub head: String,
@@ -158,8 +161,8 @@ impl DocumentFilter {
     }
 }
 
-/// Returns true if `path` is `prefix` or is in the folder `prefix`. An empty prefix contains all
-/// paths, and one that ends with `/` is a folder.
+/// Returns true if `path` is `prefix` or is inside the folder `prefix`. An empty `prefix` contains
+/// all paths. A `prefix` that ends with `/` always means a folder.
 pub fn is_at_or_below(path: &str, prefix: &str) -> bool {
     let is_folder = prefix.is_empty() || prefix.ends_with('/');
     path.strip_prefix(prefix)

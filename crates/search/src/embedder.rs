@@ -26,7 +26,7 @@ pub enum EmbeddingRole {
 /// Cost of turning texts into vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EmbeddingUsage {
-    /// Number of tokens used, if the model counts them.
+    /// Number of tokens that the model counted. 0 if the model does not count tokens.
     pub tokens: u64,
     /// Money spent, in the currency of the configured price.
     pub cost: f64,

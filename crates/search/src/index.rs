@@ -102,7 +102,7 @@ struct SearchIndexInner {
     model_vectors: Option<VectorStore>,
     /// Flag that is set while an index in memory has a writer.
     writer_flag: Arc<Mutex<bool>>,
-    /// Snapshot of the newest commit that is known.
+    /// Cached snapshot of the newest known commit of the index.
     latest: Mutex<Option<IndexSnapshot>>,
 }
 
@@ -125,7 +125,7 @@ impl SearchIndex {
     }
 
     /// Deletes a damaged index at `place`, except the configured model's vectors. The next opened
-    /// index is empty. Drop any [`SearchIndexWriter`] first.
+    /// index is empty. Drop any [`SearchIndexWriter`] first. Fails if the files cannot be deleted.
     pub fn remove(place: IndexLocation<'_>) -> Result<(), IndexError> {
         let IndexLocation::Folder(folder) = place else { return Ok(()) };
         if !folder.try_exists()? {
@@ -137,8 +137,8 @@ impl SearchIndex {
         header::delete_index(folder)
     }
 
-    /// Returns the writer of the index, or `None` while another one exists. The lock ends with the
-    /// writer or with its process.
+    /// Returns the writer of the index, or `None` while any process has a writer. Dropping the
+    /// writer or ending its process releases the write lock.
     pub fn writer(&self) -> Result<Option<SearchIndexWriter>, IndexError> {
         let right = match &self.inner.folder {
             Some((folder, _)) => header::lock_writing(folder)?.map(IndexWriteLock::Folder),
@@ -154,7 +154,7 @@ impl SearchIndex {
     }
 
     /// Returns a snapshot of the index after the newest commit of any process. Cheap if nothing has
-    /// changed.
+    /// changed. Fails if the index is damaged or unreadable.
     pub fn snapshot(&self) -> Result<IndexSnapshot, IndexError> {
         catch_panics(|| IndexSnapshot::newest(self))
     }

@@ -28,9 +28,11 @@ pub struct ChunkCandidate {
     pub counts: Vec<[u16; FIELDS]>,
     /// Number of words in each field of the chunk.
     pub lengths: [u32; FIELDS],
-    /// Cosine of the chunk's and the query's vectors by the built-in model.
+    /// Cosine, from -1 to 1, of the chunk's and the query's vectors by the built-in model. 0 if a
+    /// vector is missing.
     pub static_cosine: f32,
-    /// Cosine of the chunk's and the query's vectors by the configured model, if both exist.
+    /// Cosine, from -1 to 1, of the chunk's and the query's vectors by the configured model, if
+    /// both vectors exist.
     pub model_cosine: Option<f32>,
     /// Description of the chunk for search results.
     pub summary: ChunkSummary,
@@ -63,10 +65,10 @@ pub struct IndexStatistics {
     pub lengths: [f32; FIELDS],
 }
 
-/// A candidate and its score, at its place in the ranking.
+/// A candidate in the ranking of a search, with its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankedCandidate {
-    /// Position in the list of candidates.
+    /// Index of the candidate in the list of candidates that was ranked.
     pub index: usize,
     /// Estimated probability that the candidate matches, from 0 to 1. If only vectors are compared,
     /// the cosine from -1 to 1.
@@ -104,7 +106,7 @@ pub fn rank_by_rules(
     spread_scores(placed)
 }
 
-/// A candidate with the two numbers that decide its place in the ranking: exactness and score.
+/// A candidate with the two numbers that decide its rank: exactness and score.
 #[derive(Debug, Clone, Copy)]
 struct ScoredCandidate {
     index: usize,
@@ -143,7 +145,8 @@ fn place_candidates(
     placed
 }
 
-/// Turns each candidate's exactness and score into one score from 0 to 1 that keeps the order.
+/// Converts each candidate's exactness and score to one score from 0 to 1. Sorting by this score
+/// gives the order of `placed`.
 fn spread_scores(placed: Vec<ScoredCandidate>) -> Vec<RankedCandidate> {
     let levels = placed.first().map_or(0, |it| it.exact as u8);
     let ranked = placed.into_iter().map(|ScoredCandidate { index, exact, score }| {
@@ -159,7 +162,8 @@ fn spread_scores(placed: Vec<ScoredCandidate>) -> Vec<RankedCandidate> {
 /// Name of the network that ranks the candidates.
 pub const RERANK_METHOD: &str = reranker::RERANKER_NAME;
 
-/// Averages each candidate's score by words and score by vectors, each relative to the best score.
+/// Returns a score for each candidate: the average of its score by words and its score by vectors,
+/// each relative to the best candidate's score.
 fn fused_scores(
     question: &WeightedQuery,
     averages: &IndexStatistics,

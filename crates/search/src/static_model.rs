@@ -44,7 +44,7 @@ pub struct WordVector<'m> {
     numbers: &'m [u8],
 }
 
-/// Largest number in the stored form of a word's vector.
+/// Largest absolute value of a number in a stored word vector.
 const NUMBER_MAX: f32 = 7.0;
 /// Numbers at which a word's vector may be clipped for storage, as a share of its largest number.
 /// The share that loses the least precision is used.
@@ -83,8 +83,8 @@ fn decode_number(four_bits: u8) -> i8 {
     four_bits.cast_signed() - 8
 }
 
-/// Appends the word's vector `row` in stored form: the scale that loses the least precision, then
-/// the numbers as multiples of it.
+/// Appends the word's vector `row` to `bytes` in the format of a model file: the scale that loses
+/// the least precision, then the numbers as multiples of this scale.
 fn push_row(row: &[f32], bytes: &mut Vec<u8>) {
     let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
     let steps =
@@ -156,7 +156,8 @@ impl StaticEmbeddingModel {
         VectorSpace { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
     }
 
-    /// Returns the row number of `word` in the model's table.
+    /// Returns the row number of `word` in the model's table. `None` if the model does not know
+    /// `word`.
     fn row_index(&self, word: &str) -> Option<usize> {
         let hash = hash_word(word);
         let key = |at: usize| {

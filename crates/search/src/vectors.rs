@@ -60,7 +60,7 @@ pub enum VectorPrecision {
     /// Precision with which each number of a vector takes one byte.
     Fine,
     /// Precision with which each number of a vector takes two bits, a quarter of
-    /// [`VectorPrecision::Fine`]. Use it for vectors that are one signal among others.
+    /// [`VectorPrecision::Fine`]. Use it if the cosine is only one of several scores.
     Coarse,
 }
 
@@ -256,8 +256,9 @@ impl VectorStoreInner {
         Ok(messages)
     }
 
-    /// Opens the usable blocks of vectors among the files `there`, in order. Returns `None` if a
-    /// file has vanished meanwhile.
+    /// Opens the usable blocks of vectors among the files `there` in `folder`, in order. Appends a
+    /// message about each unusable block to `messages`. Returns `None` if a file has vanished
+    /// meanwhile.
     fn read_blocks(
         &self,
         folder: &Path,

@@ -35,8 +35,8 @@ pub struct ToolQueryResults<'t> {
     pub coverage: BestToolConfidence,
 }
 
-/// Returns the answer of a search with `queries` as text. `left_out` counts the tools outside of
-/// the server that the caller chose.
+/// Returns the answer to a search with `queries` as text. `left_out` is the number of tools that
+/// were not searched because they do not belong to the server that the caller chose.
 pub fn write_findings(queries: &[ToolQueryResults<'_>], left_out: usize) -> String {
     let mut text = String::new();
     let mut has_lossy = false;

@@ -16,7 +16,7 @@ pub(crate) struct ToolWordPosting {
     pub(crate) counts: [u8; FIELDS],
 }
 
-/// A search index of tools. It is replaced whole and never edited.
+/// A search index of tools. The index is never edited: a change of the tools creates a new index.
 #[derive(Debug, Default)]
 pub struct ToolSearchIndex {
     ids: Vec<Box<str>>,
@@ -106,7 +106,8 @@ impl ToolSearchIndex {
         &self.names[at]
     }
 
-    /// Returns the position of the tool `id` in the index.
+    /// Returns the position of the tool `id` in the index, or `None` if the index does not contain
+    /// the tool.
     pub(crate) fn place(&self, id: &str) -> Option<usize> {
         self.ids.binary_search_by(|known| (**known).cmp(id)).ok()
     }

@@ -9,8 +9,8 @@ use crate::signature::signature;
 const SENTENCE_CHARS_MAX: usize = 160;
 
 /// Returns the text that describes one tool in a search answer: its call and a sentence. `effects`
-/// says in one word what the tool may do. A `~` after the arguments marks that they leave something
-/// out.
+/// says in one word what the tool may do. A `~` after the arguments marks that information about
+/// arguments is missing.
 pub fn tool_line(name: &str, effects: &str, description: &str, input_schema: &Value) -> String {
     let arguments = signature(input_schema);
     let mark = if arguments.is_lossy { " ~" } else { "" };

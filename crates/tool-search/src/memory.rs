@@ -30,8 +30,8 @@ struct RememberedToolQuery {
 }
 
 impl RememberedToolQueries {
-    /// Remembers that `question` led to a call of the tool `id`. Of more than ten questions, the
-    /// oldest is forgotten. A repeated question is kept once.
+    /// Remembers that the query `question` led to a call of the tool `id`. Keeps the newest ten
+    /// queries of each tool. A repeated query is kept once.
     pub fn remember(&mut self, id: &str, question: &ToolSearchQuery) {
         if question.words.is_empty()
             || (self.by_tool.len() >= TOOLS_MAX && !self.by_tool.contains_key(id))
@@ -52,18 +52,19 @@ impl RememberedToolQueries {
     }
 
     /// Returns the newest queries that led to calls of the tool `id` in one line, newest first.
+    /// `None` if no query is remembered for the tool.
     pub fn hint(&self, id: &str) -> Option<String> {
         let questions = self.by_tool.get(id)?.iter().rev().take(HINT_QUESTIONS_MAX);
         let texts: Vec<&str> = questions.map(|question| question.text.as_str()).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    /// Forgets the queries that led to calls of tools whose id `is_known` refuses.
+    /// Forgets the queries that led to calls of tools for whose id `is_known` returns false.
     pub fn forget_unknown(&mut self, is_known: impl Fn(&str) -> bool) {
         self.by_tool.retain(|id, _| is_known(id));
     }
 
-    /// Returns true if queries are remembered for a tool whose id `is_known` refuses.
+    /// Returns true if queries are remembered for a tool for whose id `is_known` returns false.
     pub fn has_unknown(&self, is_known: impl Fn(&str) -> bool) -> bool {
         self.by_tool.keys().any(|id| !is_known(id))
     }

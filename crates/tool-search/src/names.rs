@@ -26,8 +26,8 @@ pub fn strip_prefix(name: &str) -> Option<&str> {
     (!rest.is_empty()).then_some(rest)
 }
 
-/// Returns how well the text `asked` names the tool `id` (0 is best), or `None` if it does not name
-/// this tool.
+/// Returns how well the text `asked` names the tool with the id `id` and the name `name`: 0 is
+/// best. `None` if `asked` does not name this tool.
 pub(crate) fn name_rank(asked: &str, id: &str, name: &str) -> Option<u8> {
     if asked.len() > NAME_BYTES_MAX {
         return None;

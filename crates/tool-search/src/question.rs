@@ -25,7 +25,7 @@ const CLAUSES_MAX: usize = 12;
 /// Longest query that is read, in bytes.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
-/// A query for tools, as the ranking sees it.
+/// A query for tools, split into words and clauses for the ranking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSearchQuery {
     /// Query as the caller wrote it, cut at 4 KiB.
@@ -53,7 +53,7 @@ impl ToolSearchQuery {
     }
 }
 
-/// Returns the start of the query `text`, which is all that is read.
+/// Returns the start of the query `text`, at most 4 KiB.
 fn truncate(text: &str) -> &str {
     let end = (0..=QUESTION_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or_default()]

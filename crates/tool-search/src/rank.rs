@@ -12,11 +12,13 @@ const WEIGHTS: [f32; FIELDS] = [3.0, 1.0, 1.5, 0.7, 0.92];
 const LENGTH_SHARES: [f32; FIELDS] = [0.75; FIELDS];
 /// Weight of remembered queries in a tool's score.
 const MEMORY_WEIGHT: f32 = 1.5;
-/// Saturation of repeated words (`k1` of BM25).
+/// Saturation of repeated words (`k1` of BM25): with a smaller value, repetitions count less.
 const K1: f32 = 1.2;
-/// Share that the clauses of a query have in a tool's score, beside the whole query.
+/// Share of the query's clauses in a tool's score, from 0 to 1. The whole query has the remaining
+/// share.
 const CLAUSE_SHARE: f32 = 0.5;
-/// Share that the meaning has in a tool's score, beside words, if vectors are available.
+/// Share of the similarity in meaning in a tool's score, from 0 to 1, if vectors are available. The
+/// words have the remaining share.
 const MEANING_SHARE: f32 = 0.5;
 /// Minimum share of a short query's words, weighted by rarity, that a fitting tool contains.
 const COVERED_MIN: f32 = 0.25;
@@ -83,9 +85,9 @@ pub fn rank(
 /// The part of a tool's score that one word of a query adds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolWordScore {
-    /// Word in the form that the index contains.
+    /// Word of the query, stemmed as in the index.
     pub word: String,
-    /// Score of the tool for this word alone.
+    /// Score of the tool for this word alone, which is comparable only within one answer.
     pub score: f32,
 }
 
@@ -108,7 +110,8 @@ pub fn word_scores(
     scores
 }
 
-/// Moves the tools whose names the query contains to the front. Returns true if there are any.
+/// Moves the tools whose names the query contains to the front of `ranked`. Returns true if there
+/// are any.
 fn promote_names(
     index: &ToolSearchIndex,
     view: &CallerVisibleTools,

@@ -19,7 +19,8 @@ const TYPES_MAX: usize = 200;
 pub struct ToolSignature {
     /// Arguments in parentheses, such as `(path: str, limit?: int = 10)`.
     pub text: String,
-    /// True if the signature leaves something out that a caller may need.
+    /// True if the signature leaves out information that a caller may need, such as optional
+    /// arguments.
     pub is_lossy: bool,
 }
 

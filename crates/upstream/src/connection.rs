@@ -37,7 +37,7 @@ pub(crate) struct UpstreamConnection {
     /// Receiver of the upstream's messages that belong to no call.
     pub(crate) receiver: Arc<dyn MessageReceiver>,
     ids: AtomicU64,
-    /// Number of requests in flight on the connection that count as its use.
+    /// Number of requests in flight that keep the connection from being idle.
     requests_in_use: AtomicUsize,
     /// True if the last request over the connection was not delivered, got lost or was not
     /// authorized.
@@ -60,7 +60,7 @@ pub(crate) struct UpstreamRequest<'a> {
     /// True if the caller wants progress notifications.
     pub(crate) wants_progress: bool,
     pub(crate) header_params: Vec<(String, String)>,
-    /// True if the request counts as use of the connection, which is then not idle.
+    /// True if the request keeps the connection from being idle.
     pub(crate) keeps_in_use: bool,
 }
 
@@ -81,12 +81,12 @@ impl<'a> UpstreamRequest<'a> {
         }
     }
 
-    /// Marks the request as one that does not count as use of the connection.
+    /// Returns the request, marked so that it does not keep the connection from being idle.
     pub(crate) fn without_use(self) -> Self {
         Self { keeps_in_use: false, ..self }
     }
 
-    /// Sets the target of the request: a tool, a prompt or a URI.
+    /// Returns the request with `name` as its target: a tool, a prompt or a URI.
     pub(crate) fn with_target(self, name: &'a str) -> Self {
         Self { target: Some(name), ..self }
     }
@@ -133,8 +133,8 @@ impl UpstreamConnection {
         Ok(())
     }
 
-    /// Lowers the upstream's log level to `least` if it is higher. Each caller's own filter decides
-    /// which lines the caller gets.
+    /// Asks the upstream for log lines of the level `least` and above, unless the upstream sends
+    /// them already. Each caller's own filter decides which lines the caller gets.
     pub(crate) async fn set_log_level(&self, least: Option<LogLevel>) {
         let Some(least) = least.filter(|_| self.has("logging")) else { return };
         {

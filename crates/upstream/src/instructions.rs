@@ -36,11 +36,11 @@ pub(crate) fn is_bounded(text: &str) -> bool {
     text.len() <= BYTES_MAX
 }
 
-/// Returns the instructions of the upstream `name` in the form that clients get. The upstream's
-/// tools start with `prefix`.
+/// Returns `text`, the instructions of the upstream `name`, as clients receive them. The names of
+/// the upstream's tools start with `prefix`.
 ///
-/// Each line is quoted, so that a model cannot mistake it for text of another upstream or of the
-/// server.
+/// Each line is quoted, so that a model cannot mistake it for text of a different upstream or of
+/// the server.
 pub(crate) fn quote_instructions(name: &str, prefix: &str, text: &str) -> String {
     let names = match prefix.is_empty() {
         true => "which keep their own names here".to_owned(),

@@ -21,7 +21,8 @@ use crate::transport::UpstreamRequestFailure;
 
 /// Maximum number of items (such as tools) of one kind that an upstream may list.
 const ITEMS_MAX: usize = 10_000;
-/// Maximum number of skills that an upstream may list. Their entries are larger than others.
+/// Maximum number of skills that an upstream may list. The limit is lower than for other items,
+/// because entries of skills are larger.
 const SKILLS_MAX: usize = 1_000;
 /// Maximum number of pages in which an upstream may list items of one kind.
 const PAGES_MAX: usize = 1_000;
@@ -285,8 +286,8 @@ async fn list_pages(
     Ok(all)
 }
 
-/// Returns true for a cursor that some servers write for the end: an empty text, or a number that
-/// is not positive.
+/// Returns true if `cursor` is one that some servers send with the last page: an empty text, or a
+/// number that is not positive.
 fn is_empty_cursor(cursor: &Value) -> bool {
     cursor == "" || cursor.as_i64().is_some_and(|number| number <= 0)
 }

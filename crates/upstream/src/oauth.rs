@@ -33,7 +33,7 @@ use fetch::OAuthRequestClient;
 use steps::AuthorizationStepReporter;
 use tokens::{OAuthClient, OAuthClientCredential, OAuthTokens, TokenRequestDenied};
 
-/// Pause before another token request after a failed one.
+/// Pause after a failed token request, before the next token request.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Interval at which the stored sign-in is checked for changes.
 const STORED_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -186,10 +186,10 @@ impl UpstreamCredentials {
         }
     }
 
-    /// Obtains another token after the upstream refused `used` with `status` and `challenge`.
+    /// Obtains another token after the upstream refused the header `used` with `status` and
+    /// `challenge`.
     ///
     /// # Errors
-    ///
     /// Returns the reason and the fix if there is no other token.
     pub(crate) async fn replace_refused(
         self: &Arc<Self>,
@@ -267,8 +267,8 @@ impl UpstreamCredentials {
         self.token_in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Drops the token in use if another process has signed the person out or in again. Checks the
-    /// stored sign-in every two seconds.
+    /// Drops the token in use if another process has changed the stored sign-in of the person.
+    /// Checks the stored sign-in at most every two seconds.
     fn drop_if_not_stored(&self) {
         let Some(in_use) = self.token_in_use() else { return };
         let is_sign_in = self.settings.grant == OAuthGrant::AuthorizationCode;
@@ -299,7 +299,7 @@ impl UpstreamCredentials {
         Ok(header)
     }
 
-    /// Returns the last error of a token request while the pause after it lasts.
+    /// Fails with the error of the last token request while the pause after this request lasts.
     fn check_pause(&self, state: &TokenRequestState) -> Result<(), String> {
         match &state.last_failure {
             Some((at, why)) if at.elapsed() < FAILURE_PAUSE => Err(why.clone()),
@@ -307,7 +307,8 @@ impl UpstreamCredentials {
         }
     }
 
-    /// Requests a token for this server, or exchanges the caller's token for one.
+    /// Requests a token for this server, or exchanges the caller's token for a token of the
+    /// upstream. Fails with the reason and the fix.
     async fn request_token(
         &self,
         state: &mut TokenRequestState,
@@ -383,7 +384,8 @@ impl UpstreamCredentials {
         }
     }
 
-    /// Renews the tokens of `stored` and stores the new ones.
+    /// Requests new tokens with the refresh token of `stored`, stores them, and returns them. Fails
+    /// if the authorization server refuses.
     async fn renew(&self, mut stored: StoredSignIn) -> Result<OAuthTokens, TokenRequestDenied> {
         let expired =
             |why: &str| TokenRequestDenied { is_grant_invalid: true, reason: why.to_owned() };
@@ -449,8 +451,8 @@ impl UpstreamCredentials {
         format!("{why}: run `toolgate login {}`", self.upstream)
     }
 
-    /// Returns the key under which the sign-in is stored. It includes the URL, so that a token is
-    /// never sent to another URL.
+    /// Returns the key under which the sign-in is stored. The key includes the upstream's URL, so
+    /// that a token is never sent to a different URL.
     fn storage_key(&self) -> String {
         let at = blake3::hash(self.url.as_bytes()).to_hex();
         format!("{}-{}", self.upstream, &at[..16])
@@ -460,7 +462,8 @@ impl UpstreamCredentials {
         serde_json::from_str(&self.world.secret(&self.storage_key())?).ok()
     }
 
-    /// Stores the result of a sign-in, whose credential is locked.
+    /// Stores `sign_in` and passes it to other servers that share it. The caller must hold the lock
+    /// from `lock_stored`.
     async fn store(&self, sign_in: &StoredSignIn) -> Result<(), String> {
         let text = serde_json::to_string(sign_in).map_err(|err| err.to_string())?;
         let key = self.storage_key();

@@ -216,7 +216,7 @@ impl PinLock {
     }
 }
 
-/// Content of the lock file in its TOML form.
+/// Content of the lock file `toolgate.lock`, as TOML.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PinLockFile {

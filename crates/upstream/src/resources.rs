@@ -38,7 +38,8 @@ impl UpstreamResources {
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
 
-    /// Lists a folder, over all its pages.
+    /// Lists the entries of the folder `uri` of the upstream, over its pages. Stops early if the
+    /// listing is too long.
     async fn list_folder(
         &self,
         ctx: &ToolContext,
@@ -177,7 +178,7 @@ impl ResourceSource for UpstreamResources {
     }
 }
 
-/// Takes the resources out of a `page` of a folder of the upstream `name`, and returns those
+/// Removes the resources from a `page` of a folder of the upstream `name`, and returns those
 /// without a hidden character.
 fn parse_page(name: &str, page: &mut Value) -> Vec<ResourceSpec> {
     let mut entries = match page.get_mut("resources").map(Value::take) {
@@ -201,7 +202,8 @@ fn page_after(
     all
 }
 
-/// Requests completions of an argument from an upstream.
+/// Requests completions of an argument from an upstream. `of` is the MCP reference to the prompt or
+/// resource template that has the argument.
 pub(crate) async fn complete_argument(
     upstream: &Upstream,
     ctx: &ToolContext,

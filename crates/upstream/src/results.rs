@@ -101,7 +101,8 @@ impl UpstreamResultStore {
         all
     }
 
-    /// Stores `data` for `caller`. Returns `spec` with the URI and size of the stored result.
+    /// Stores `data` for `caller` in memory. Returns `spec` with the URI and size of the stored
+    /// result.
     fn store(
         &self,
         caller: &Caller,
@@ -117,7 +118,7 @@ impl UpstreamResultStore {
         Ok(spec)
     }
 
-    /// Keeps the result of `caller` in memory for `time`, or until newer results need its space.
+    /// Keeps the result of `caller` in memory for `time`, or until newer results need the memory.
     fn keep(&self, caller: &Caller, spec: ResourceSpec, data: StoredData, time: Duration) {
         let until = Instant::now() + time.min(LIFETIME);
         let result = StoredResult { caller: caller.clone(), spec, data, until };
@@ -167,7 +168,8 @@ impl UpstreamResultStore {
         Ok((spec, data))
     }
 
-    /// Returns the result of `caller` with this id from the memory of this server.
+    /// Returns the result of `caller` with the id `id` from the memory of this server, if it is
+    /// stored there.
     fn find_here(&self, caller: &Caller, id: &str) -> Option<(ResourceSpec, StoredData)> {
         let all = self.lock();
         let is_found = |one: &&StoredResult| id_in_uri(&one.spec) == id && one.caller == *caller;

@@ -33,7 +33,8 @@ pub(crate) struct CallMessageReceiver {
     sandbox_report: SandboxReport,
     route: UpstreamQuestionRoute,
     capabilities: QuestionSupport,
-    /// Folders that answer `roots/list` in place of the caller's own folders.
+    /// Folders that toolgate sends as the answer to `roots/list`, instead of the caller's own
+    /// folders.
     folders: OnceLock<Value>,
     questions_asked: AtomicU64,
     /// Kind of a question that the upstream asked and that the caller does not support.
@@ -93,8 +94,8 @@ impl CallMessageReceiver {
         })
     }
 
-    /// Sets the folders that answer `roots/list` in place of the caller's folders, if `folders`
-    /// contains any.
+    /// Sets the folders that toolgate sends as the answer to `roots/list`, instead of the caller's
+    /// own folders. `None` changes nothing.
     pub(crate) fn set_folders(&self, folders: Option<Value>) {
         if let Some(folders) = folders {
             let _ = self.folders.set(folders);
@@ -230,7 +231,8 @@ impl MessageReceiver for CallMessageReceiver {
     }
 }
 
-/// Converts an upstream's notification into an event of the call.
+/// Converts an upstream's notification into an event of the call. `None` if the notification is
+/// malformed or concerns no call.
 pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<CallEvent> {
     match method {
         "notifications/progress" => Some(CallEvent::Progress {

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 /// Maximum number of handshake requests in a start report.
 const EXCHANGES_MAX: usize = 8;
-/// Maximum number of lines of a program's output in a start report. The last ones are kept.
+/// Maximum number of lines of a program's output in a start report. The report contains the last
+/// lines.
 const LINES_MAX: usize = 5;
 /// Maximum size of an output line in a start report, in bytes.
 const LINE_BYTES_MAX: usize = 200;
@@ -126,7 +127,7 @@ fn shorten(text: &[u8], bytes_max: usize) -> String {
     shown.trim_end().to_owned()
 }
 
-/// Adds a line to `lines` unless it is blank. It replaces the oldest line if there are too many.
+/// Adds a line to `lines` unless the line is blank. Removes the oldest line if there are too many.
 fn push_line(lines: &mut VecDeque<String>, line: String) {
     if line.is_empty() {
         return;

@@ -18,7 +18,7 @@ pub(crate) const LISTEN: &str = "subscriptions/listen";
 /// A message to an upstream, with details that some transports repeat in headers.
 #[derive(Clone)]
 pub(crate) struct OutgoingMessage {
-    /// Id of the message, if it is a request.
+    /// JSON-RPC id of the message. `None` for a notification.
     pub(crate) id: Option<u64>,
     pub(crate) method: String,
     /// Target of the request: a tool, a prompt or a URI.
@@ -87,18 +87,19 @@ pub(crate) type RequestAnswer = BoxFuture<'static, Result<Value, UpstreamRpcErro
 pub(crate) enum UpstreamRequestFailure {
     /// Failure because the server answered the request with a JSON-RPC error.
     Refused(UpstreamRpcError),
-    /// The server does not know the session of the request. Nothing was done.
+    /// Error because the server does not know the session of the request. The server has not acted
+    /// on the request.
     SessionGone(String),
     /// Error because the request was not delivered to the server.
     NotSent(String),
-    /// The request may have been delivered to the server, but its answer got lost.
+    /// Error because the answer got lost. The server may have received the request.
     Lost(String),
     /// Error because the server did not authorize the HTTP request.
     Unauthorized(String),
 }
 
-/// A connection to an upstream over some transport. Dropping it closes the connection and stops its
-/// program.
+/// A connection to an upstream over some transport. Dropping the value closes the connection and
+/// stops the upstream's program.
 pub(crate) trait TransportConnection: Send + Sync + 'static {
     /// Sends a request and waits for its answer. `receiver` gets the upstream's messages about the
     /// request.

@@ -64,6 +64,7 @@ const DEDICATED_MAX: usize = 8;
 /// Environment of upstreams in the server: their storage and the catalog.
 pub trait UpstreamHost: Send + Sync + 'static {
     /// Returns the stored listing of an upstream under the key `name`, and the age of the listing.
+    /// `None` if no listing is stored.
     fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)>;
     /// Stores the listing of an upstream under the key `name`.
     fn store_listing(&self, name: &str, listing: &UpstreamListing);
@@ -132,9 +133,9 @@ pub struct Upstream {
     offers_listed: AtomicBool,
     /// True once the upstream's listing is known or its request failed.
     listed: watch::Sender<bool>,
-    /// True if the upstream's stored listing is outdated. `has_begun_renewal` becomes true when a
-    /// refresh was started for this reason.
+    /// True if the upstream's stored listing is outdated.
     is_old: AtomicBool,
+    /// True once a refresh was started because the stored listing is outdated.
     has_begun_renewal: AtomicBool,
     /// True while the upstream's listing is unknown and requested repeatedly.
     is_relisting: AtomicBool,
@@ -151,9 +152,9 @@ pub struct Upstream {
     visit_completed: Notify,
     /// Changes that the upstream announced and that were not processed yet.
     announced: Mutex<Vec<ServerChange>>,
-    /// True if the upstream's listing must be refreshed. `is_refreshing` is true while the refresh
-    /// task runs.
+    /// True if the upstream's listing must be refreshed.
     wants_refresh: AtomicBool,
+    /// True while the task that refreshes the listing runs.
     is_refreshing: AtomicBool,
     /// Task that refreshes the listing at a scheduled time.
     scheduled_refresh: Mutex<Option<AbortOnDropHandle<()>>>,

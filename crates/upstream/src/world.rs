@@ -23,9 +23,10 @@ pub trait UpstreamSystemAccess: Send + Sync + 'static {
         &'a self,
         place: &'a NetworkAddress,
     ) -> BoxFuture<'a, Result<Box<dyn ByteStream>, String>>;
-    /// Returns the server's environment variable `name`.
+    /// Returns the value of the server's environment variable `name`, if the variable is set.
     fn variable(&self, name: &str) -> Option<String>;
-    /// Returns the stored secret `name`, such as OAuth tokens. Only the server's owner can read it.
+    /// Returns the stored secret `name`, such as OAuth tokens, if there is one. Only the server's
+    /// owner can read it.
     fn secret(&self, name: &str) -> Option<String>;
     /// Stores `secret` under `name`. With `None`, deletes it. Returns the reason if that fails.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;

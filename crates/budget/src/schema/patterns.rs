@@ -43,7 +43,8 @@ thread_local! {
     static UNFINISHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true if a pattern match on this thread could not be finished since the last call.
+/// Returns true if a pattern match on this thread could not be finished since the last call of this
+/// function. Resets this state.
 pub(super) fn forget_unfinished() -> bool {
     UNFINISHED.replace(false)
 }
@@ -78,7 +79,8 @@ struct RegexPatternSize {
 }
 
 impl PatternSizeTotals {
-    /// Returns the largest compiled size of a pattern for property names, in bytes.
+    /// Returns the maximum compiled size of a pattern for property names, in bytes. The maximum is
+    /// lower if one of these patterns needs backtracking.
     pub(super) fn size_limit(&self) -> usize {
         if self.backtracking_names > 0 { PART_BYTES_MAX } else { PATTERN_BYTES_MAX }
     }
@@ -134,7 +136,8 @@ impl<'s> PatternSizeCounter<'s> {
 }
 
 impl RegexPatternSize {
-    /// Measures the size of `pattern` without compiling it.
+    /// Measures the compiled size of `pattern` without compiling it. Fails if the pattern is
+    /// invalid or too large.
     fn measure(pattern: &str) -> Result<Self, String> {
         let translated = translate(pattern)?;
         let size = match regex_syntax::parse(&translated) {
@@ -163,6 +166,7 @@ impl RegexPatternSize {
 }
 
 /// Translates a pattern from the syntax of JSON Schema (ECMA-262) to that of the regex engine.
+/// Fails if the pattern is invalid.
 fn translate(pattern: &str) -> Result<Cow<'_, str>, String> {
     jsonschema_regex::to_rust_regex(pattern).map_err(|()| {
         let shown: String = pattern.chars().take(60).collect();

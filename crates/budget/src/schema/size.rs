@@ -66,7 +66,7 @@ pub struct SchemaSize {
     /// Number of subschemas of a schema, and of entries in their lists. A subschema counts once for
     /// each reference to it.
     pub(super) weight: u64,
-    /// Number of places in the schema that refer back to an enclosing schema.
+    /// Number of references in the schema that lead back to an enclosing schema.
     pub(super) back_references: u64,
     /// True if a validation error may contain the errors of several branches.
     pub(super) has_choices: bool,
@@ -276,7 +276,8 @@ impl<'s> SchemaSizeCounter<'s> {
         Ok(sum)
     }
 
-    /// Counts the patterns and the choices among a schema's keywords `fields`.
+    /// Adds the patterns and the choices among a schema's keywords `fields` to this counter. Fails
+    /// if the patterns exceed a limit.
     fn count_keywords(&mut self, fields: &'s Map<String, Value>) -> Result<(), String> {
         self.has_choices |= CHOICE_KEYWORDS.iter().any(|name| fields.contains_key(*name));
         if let Some(pattern) = fields.get("pattern").and_then(Value::as_str) {

@@ -184,7 +184,8 @@ impl<'b> EncodedDefinitionsReader<'b> {
         Some(self.read_number()?..self.read_number()?)
     }
 
-    /// Reads one definition in the text of `lines`, and checks all its positions.
+    /// Reads one definition in the text of `lines`, and checks all its positions. Returns `None` if
+    /// the bytes are not a valid definition.
     fn read_part(&mut self, lines: &LineIndexedText<'_>) -> Option<OutlinePart> {
         let [first, start, last] = [self.read_number()?, self.read_number()?, self.read_number()?];
         let kind = kind_with_number(self.read_byte()?)?;

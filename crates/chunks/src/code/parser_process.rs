@@ -19,10 +19,11 @@ const NOT_PARSED: u8 = 0;
 /// The first byte of a parser's answer with definitions.
 const PARSED: u8 = 1;
 
-/// The process that parses code for all threads of this process.
+/// The process that parses code for all threads of this process. `None` if this process parses code
+/// itself.
 ///
-/// It is one value for the whole process. If callers passed it on, a caller that forgot it would
-/// parse hostile text in the server.
+/// The value is global. If callers passed it on, a caller that forgot to do so would parse hostile
+/// text in the server.
 static PARSER_PROCESS: RwLock<Option<Arc<dyn CodeParserProcess>>> = RwLock::new(None);
 
 /// Access to a process that parses code, see [`set_parser_process`].

@@ -111,8 +111,8 @@ impl<'t> OutlineBuilder<'_, 't> {
         }
     }
 
-    /// Processes the syntax node at `cursor`. Returns the state for the node's children, or `None`
-    /// if they need no visit.
+    /// Processes the syntax node at `cursor`, whose ancestors have the states `levels`. Returns the
+    /// state for the node's children, or `None` if they need no visit.
     fn visit(
         &mut self,
         cursor: &TreeCursor<'_>,

@@ -30,7 +30,7 @@ pub(super) enum EnvelopeTransport {
         /// The HTTP method that the path allows, if the request used another method.
         allow: Option<&'static str>,
     },
-    /// The envelope is in a line with a JSON-RPC message.
+    /// Line of text with a JSON-RPC message that contains the envelope.
     Line {
         /// The id of the JSON-RPC request, if it could be read.
         id: Option<RequestId>,

@@ -131,8 +131,8 @@ fn parse_path(path: &str) -> Result<EnvelopeRoute, CallError> {
     })
 }
 
-/// Returns the rest of `path` after the prefix `above` and a `/`. If `path` is `above` itself,
-/// returns an empty string.
+/// Returns the rest of `path` after the prefix `above` and a `/`. Returns an empty string if `path`
+/// is `above` itself, and `None` if `path` has another prefix.
 fn strip_path_prefix<'p>(path: &'p str, above: &str) -> Option<&'p str> {
     match path.strip_prefix(above)? {
         "" => Some(""),

@@ -72,8 +72,8 @@ impl<'a> McpContentBlock<'a> {
         Self::Text { text: ContentBlockText::whole(text), annotations: None }
     }
 
-    /// Converts the text of a result to content blocks in the form `form`. `structured` is true if
-    /// the result also has a structured value.
+    /// Converts the text of a result to content blocks, for the result format `form`. `structured`
+    /// is true if the result also has a structured value.
     pub(crate) fn from_result_text(
         text: &'a ResultText,
         form: ToolResultFormat,
@@ -159,7 +159,8 @@ pub(crate) struct ContentBlockAnnotations<'a> {
 }
 
 impl<'a> ContentBlockAnnotations<'a> {
-    /// Converts the annotations `meant` of content to MCP's form. `None` if no annotation is set.
+    /// Converts `meant`, the annotations of content, to MCP's annotations. `None` if no annotation
+    /// is set.
     fn from_annotations(meant: &'a ContentAnnotations, revision: &McpRevision) -> Option<Self> {
         let ContentAnnotations { audience, priority, modified } = meant;
         let last_modified = match revision.content {
@@ -171,7 +172,7 @@ impl<'a> ContentBlockAnnotations<'a> {
     }
 }
 
-/// The contents of a resource, or of a part of it, in MCP's form.
+/// MCP's JSON for the contents of a resource, or of a part of a resource.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EmbeddedResource<'a> {
@@ -184,7 +185,7 @@ pub(crate) struct EmbeddedResource<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// The data of a resource in MCP's form: text or Base64.
+/// MCP's JSON for the data of a resource: text or Base64.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum EmbeddedResourceData<'a> {
@@ -208,7 +209,7 @@ impl<'a> EmbeddedResource<'a> {
     }
 }
 
-/// A resource in a list or a link, in MCP's form.
+/// MCP's JSON for a resource in a list or a link.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct McpResourceEntry<'a> {
@@ -240,7 +241,7 @@ impl<'a> McpResourceEntry<'a> {
     }
 }
 
-/// A resource template in MCP's form.
+/// MCP's JSON for a resource template.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResourceTemplateEntry<'a> {

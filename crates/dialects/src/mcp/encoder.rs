@@ -33,12 +33,12 @@ pub(crate) struct McpEncoder {
     pub(crate) revision: &'static McpRevision,
     pub(crate) facts: Arc<ServerInfo>,
     pub(crate) kind: McpRequestKind,
-    /// The form of results of this server's own tools.
+    /// The format of results of this server's own tools.
     pub(crate) results: ToolResultFormat,
     pub(crate) notifications: RequestedNotifications,
 }
 
-/// The kind of an MCP request, which determines the form of its answer.
+/// The kind of an MCP request, which determines how the answer is encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum McpRequestKind {
     /// A request for the list of tools.
@@ -51,7 +51,7 @@ pub(crate) enum McpRequestKind {
     TaskRequest(TaskRequest),
     /// A request for resources, prompts, completions or skills.
     Library {
-        /// The kind of the library request.
+        /// The kind of request, such as a request for the list of resources.
         want: LibraryRequestKind,
         /// The URI that the request names, if it names one.
         uri: Option<String>,
@@ -224,7 +224,7 @@ impl McpEncoder {
         success_with_capacity(&self.id, &ToolListResult { tools, next_cursor, stamp }, bytes)
     }
 
-    /// Encodes the outcome of a tool call in the form that `tools/call` returns.
+    /// Encodes the outcome of a tool call as `tools/call` returns it.
     pub(crate) fn encode_outcome<'a>(
         &'a self,
         outcome: Result<&'a ToolOutput, &CallError>,
@@ -331,8 +331,8 @@ impl McpEncoder {
         }
     }
 
-    /// Encodes the error about a missing scope. Over HTTP, the status 403 and `WWW-Authenticate`
-    /// make clients request another token.
+    /// Encodes the error about missing OAuth scopes. `needs` lists all required scopes. Over HTTP,
+    /// the status 403 and `WWW-Authenticate` make clients request a token with these scopes.
     fn missing_scope_reply(&self, error: &CallError, needs: &[String]) -> Reply {
         let scope = needs.join(" ");
         let why = error_message(error).replace(['"', '\\'], "'");
@@ -445,7 +445,7 @@ impl McpEncoder {
     }
 }
 
-/// Returns the message of the host's error, with tool names in MCP's form.
+/// Returns the message of the host's error, with tool names as MCP clients spell them.
 pub(crate) fn error_message(error: &CallError) -> String {
     match error {
         CallError::UnknownTool { name, nearest: Some(nearest), unavailable: None } => {
@@ -471,7 +471,7 @@ pub(crate) enum EncodedCallOutcome<'a> {
     Error(McpError),
 }
 
-/// The result of a call in the form of `tools/call`.
+/// MCP's JSON for the result of a call, as `tools/call` returns it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct McpCallResult<'a> {
@@ -580,7 +580,7 @@ impl<'a> CommonResultMembers<'a> {
         Self { meta, ..self }
     }
 
-    /// Returns the common members of a result, in the form for a call that became a task.
+    /// Returns the common members of a result, changed for the answer to a call that became a task.
     pub(crate) fn for_task_creation(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }

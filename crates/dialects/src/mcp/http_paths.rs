@@ -49,7 +49,8 @@ pub(crate) fn endpoint(id: &str) -> String {
     format!("{MESSAGES}?{CONVERSATION}{id}")
 }
 
-/// Returns the text for a person who opens the MCP endpoint in a browser.
+/// Returns the text for a person who opens the MCP endpoint in a browser. Returns `None` for a
+/// request that does not come from a browser or has another path.
 pub(crate) fn greeting(facts: &ServerInfo, head: &FrameMetadata) -> Option<Reply> {
     let FrameMetadata::Http { method: Method::GET | Method::HEAD, path, .. } = head else {
         return None;

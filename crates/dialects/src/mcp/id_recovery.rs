@@ -46,7 +46,8 @@ pub(crate) fn recover_id(bytes: &[u8]) -> Option<RequestId> {
     found
 }
 
-/// Returns the position after the JSON string that begins at `at`.
+/// Returns the position after the JSON string that begins at `at`, or `None` if the string has no
+/// end.
 fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {

@@ -28,7 +28,8 @@ pub(crate) const RARE_CHANGE_TTL_MS: u64 = 300_000;
 /// The cache time of data that may change at any time, in milliseconds.
 const UNCACHED_TTL_MS: u64 = 0;
 
-/// Declares resources, prompts, completion and skills in the server's `capabilities`.
+/// Adds resources, prompts, completion and skills to the server's `capabilities`, as far as the
+/// server and the protocol revision support them.
 pub(crate) fn declare_capabilities(
     revision: &McpRevision,
     facts: &ServerInfo,
@@ -345,7 +346,7 @@ impl McpEncoder {
             #[serde(flatten)]
             stamp: CommonResultMembers<'a>,
         }
-        /// Candidates for a completed value, in MCP's form.
+        /// MCP's JSON for the candidates for a completed value.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct CompletionList<'a> {
@@ -390,7 +391,7 @@ impl<T: Serialize> Serialize for NamedResultList<T> {
     }
 }
 
-/// A prompt in a list, in MCP's form.
+/// MCP's JSON for a prompt in a list.
 #[derive(Serialize)]
 struct PromptListEntry<'a> {
     #[serde(flatten)]
@@ -399,7 +400,7 @@ struct PromptListEntry<'a> {
     arguments: Vec<PromptListArgument<'a>>,
 }
 
-/// An argument of a listed prompt, in MCP's form.
+/// MCP's JSON for an argument of a listed prompt.
 #[derive(Serialize)]
 struct PromptListArgument<'a> {
     #[serde(flatten)]
@@ -423,7 +424,7 @@ impl<'a> PromptListEntry<'a> {
     }
 }
 
-/// A rendered prompt, in MCP's form.
+/// MCP's JSON for a rendered prompt.
 #[derive(Serialize)]
 struct PromptResult<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -433,7 +434,7 @@ struct PromptResult<'a> {
     stamp: CommonResultMembers<'a>,
 }
 
-/// A message of a rendered prompt, in MCP's form.
+/// MCP's JSON for a message of a rendered prompt.
 #[derive(Serialize)]
 struct PromptResultMessage<'a> {
     role: MessageRole,
@@ -457,7 +458,7 @@ struct SkillResult<'a> {
     stamp: CommonResultMembers<'a>,
 }
 
-/// Converts a skill to the form of the skills extension.
+/// Converts a skill to the JSON that the skills extension of MCP defines.
 fn skill_entry(skill: &Skill) -> Value {
     let Skill { uri, front_matter, files } = skill;
     let files = match files {

@@ -22,8 +22,8 @@ pub(crate) fn listed_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// Removes the argument `name` from the JSON Schema of a tool's arguments. `edits[].count` is an
-/// argument of each item of `edits`.
+/// Removes the argument `name` from `schema`, the JSON Schema of a tool's arguments.
+/// `edits[].count` is an argument of each item of `edits`.
 fn remove_argument(schema: &mut Value, name: &str) {
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
     match name.split_once("[].") {
@@ -67,7 +67,8 @@ fn shorten(schema: &mut Value) {
     }
 }
 
-/// Removes `null` from the types and alternatives that a JSON Schema allows.
+/// Removes `null` from the types and alternatives that a JSON Schema with the keywords `fields`
+/// allows.
 fn drop_null(fields: &mut Map<String, Value>) {
     if let Some(Value::Array(names)) = fields.get_mut("type") {
         names.retain(|name| name != "null");
@@ -89,7 +90,8 @@ fn drop_null(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Replaces alternatives of a JSON Schema that are all constant strings with an `enum`.
+/// Replaces alternatives in the keywords `fields` of a JSON Schema with an `enum`, if all
+/// alternatives are constant strings.
 fn list_choices(fields: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
     let constant = |choice: &Value| choice.get("const").filter(|only| only.is_string()).cloned();

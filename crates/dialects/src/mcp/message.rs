@@ -28,7 +28,8 @@ fn is_id(value: &Value) -> bool {
     is_text_or_integer && !rpc::is_id_too_long(value)
 }
 
-/// Returns the key of the request that `notifications/cancelled` names.
+/// Returns the key of the request that `notifications/cancelled` names, or `None` if the
+/// notification names no valid request id.
 pub(crate) fn cancelled_key(params: &RpcParams) -> Option<InFlightRequestKey> {
     params.get("requestId").and_then(read_id).map(|id| id.key())
 }

@@ -76,7 +76,7 @@ pub(crate) fn unknown_method(
     McpError::new(Some(id), METHOD_NOT_FOUND, why)
 }
 
-/// Returns a hint for a request in the form of Zyra's MCP adapter, which has a path of its own. The
+/// Returns a hint for a request to Zyra's MCP adapter, which has its own path on this server. The
 /// hint is empty for other requests.
 pub(crate) fn zyra_hint(method: &str, params: &RpcParams) -> &'static str {
     let has = |field: &str| params.get(field).is_some();
@@ -96,7 +96,8 @@ fn is_served(method: &str, revision: &McpRevision, facts: &ServerInfo) -> bool {
     }
 }
 
-/// Returns a hint at the method of `revision` that corresponds to `method` of another revision.
+/// Returns a hint that names the method of `revision` that corresponds to `method` of a different
+/// revision. The hint is empty if there is no such method.
 fn counterpart_hint(method: &str, revision: &McpRevision) -> String {
     let hint = match (method, revision.era) {
         ("resources/subscribe" | "resources/unsubscribe", SessionModel::Stateless) => {

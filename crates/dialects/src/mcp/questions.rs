@@ -154,9 +154,9 @@ pub(crate) fn input_requests(questions: &ClientQuestions, revision: &McpRevision
     Value::Object(spelled.collect())
 }
 
-/// Encodes a question as a server request with `id`. If a task asks the question, `task` names it.
-/// The metadata contains `key`, for proxies that forward the question. Returns `None` if the
-/// revision cannot express the question.
+/// Encodes a question as a server request with `id`. If a task asks the question, `task` names this
+/// task. The metadata of the request contains `key`, for proxies that forward the question. Returns
+/// `None` if the revision cannot express the question.
 pub(crate) fn encode_question(
     (id, key): (&str, &str),
     question: &ClientQuestion,
@@ -225,7 +225,7 @@ pub(crate) fn parse_answer(
     answer.ok_or_else(|| format!("the client's answer is invalid: {requirement}"))
 }
 
-/// Parses a client's answer whose kind is known only from its members.
+/// Parses a client's answer for which no question is known, by the members of the answer.
 fn guess_answer(fields: &Map<String, Value>) -> Option<ClientAnswer> {
     if fields.contains_key("action") {
         parse_choice(fields).map(ClientAnswer::Choice)
@@ -327,8 +327,9 @@ fn question_params(
     Some((method, params))
 }
 
-/// Converts a form schema to revision 2025-06-18, where a choice has `enum` and `enumNames`.
-/// Returns `None` if the form needs more, such as multiple choices.
+/// Converts the JSON Schema of a form to revision 2025-06-18, where a choice has `enum` and
+/// `enumNames`. Returns `None` if the revision cannot express the form, for example multiple
+/// choices.
 fn legacy_form_schema(schema: &Value) -> Option<Cow<'_, Value>> {
     let fields = schema.get("properties").and_then(Value::as_object);
     let fields: Vec<&Value> = fields.into_iter().flat_map(Map::values).collect();

@@ -14,7 +14,7 @@ use super::{cursor, headers};
 use crate::json::RpcParams;
 use crate::{AcceptedResponseMode, ServerInfo};
 
-/// The member of `_meta` in which a request names the form of its result.
+/// The member of `_meta` in which a request names the format of its result.
 pub const META_RESULTS: &str = "io.toolgate/results";
 
 /// Returns the kind of request that `method` makes, if the revision and the server support it.
@@ -34,8 +34,8 @@ pub(crate) fn request_kind(
     }
 }
 
-/// Parses the parameters of an MCP request into a host request. Also returns the kind of the
-/// request, with details from the parameters.
+/// Parses `params`, the parameters of an MCP request of the kind `asked`, into a host request. Also
+/// returns the kind of the request, with details from the parameters.
 pub(crate) fn parse_request(
     id: &RequestId,
     asked: McpRequestKind,
@@ -123,7 +123,8 @@ pub(crate) fn call_metadata(
     CallMetadata { header_params, trace, ..CallMetadata::default() }
 }
 
-/// Returns the form of results that the request names in `_meta`.
+/// Returns the format of results that the request names in `_meta`, or `None` if it names none.
+/// Fails if the format is unknown.
 pub(crate) fn result_form(
     id: &RequestId,
     params: &RpcParams,
@@ -159,7 +160,7 @@ fn is_stream(range: &str) -> bool {
     kind == "text/event-stream" && !parts.any(|part| part.strip_prefix("q=").is_some_and(none))
 }
 
-/// Returns the forms in which the client accepts an answer. A client on lines accepts streams. An
+/// Returns the way in which the client accepts an answer. A client on lines accepts streams. An
 /// HTTP client accepts streams if its `Accept` header names them, and can resume them if the
 /// revision supports that.
 pub(crate) fn answer_form(head: &FrameMetadata, revision: &McpRevision) -> AcceptedResponseMode {

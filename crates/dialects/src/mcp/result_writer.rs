@@ -70,8 +70,8 @@ impl<'t> CallResultWriter<'t> {
         serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
     }
 
-    /// Writes the text that consists of `start` and `end`. If `end` is empty, remembers a long
-    /// text, so that its escaped form is copied if the text occurs again.
+    /// Writes the text that consists of `start` and `end`. If `end` is empty and `start` is long,
+    /// remembers the escaped text, so that it is copied if the text occurs again.
     fn write_first_text(&mut self, start: &'t str, end: &str) {
         let from = self.json.len();
         self.json.push(b'"');

@@ -4,7 +4,7 @@
 use super::message::MISSING_CAPABILITY;
 use crate::rpc;
 
-/// A revision of the MCP protocol and its differences from others.
+/// A revision of the MCP protocol and its differences from other revisions.
 #[derive(Debug, PartialEq, Eq)]
 pub struct McpRevision {
     /// The version string of the revision.
@@ -29,7 +29,7 @@ pub struct McpRevision {
     pub declares_completion: bool,
     /// True if a client can resume an interrupted event stream.
     pub resumes: bool,
-    /// The forms of schemas and structured results that the revision allows.
+    /// The JSON Schemas and structured results that the revision allows.
     pub schemas: SchemaSupport,
     /// The way in which a call becomes a task.
     pub tasks: TaskSupport,
@@ -86,7 +86,7 @@ pub enum ContentBlockSupport {
     Links,
 }
 
-/// The forms of schemas and structured results that a protocol revision allows.
+/// The JSON Schemas and structured results that a protocol revision allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaSupport {
     /// Support for schemas and results that are objects. Schemas of properties are objects, too.

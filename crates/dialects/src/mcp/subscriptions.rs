@@ -87,7 +87,8 @@ pub(crate) fn parse_listen(
 
 /// The encoder for the messages of one subscription. Each message names the subscription.
 struct SubscriptionEncoder {
-    /// The encoder for tasks of the subscription, in the form of the answer to `tasks/get`.
+    /// The encoder for tasks of the subscription, which encodes each task like the answer to
+    /// `tasks/get`.
     encoder: McpEncoder,
     line: bool,
 }

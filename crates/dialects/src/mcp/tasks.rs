@@ -35,7 +35,7 @@ const ASKING: &str = "input_required";
 /// The time after which the answer to a call is a task instead of the call's result.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
-/// Declares tasks in the server's `capabilities`.
+/// Adds tasks to the server's `capabilities`, if the protocol revision supports them.
 pub(crate) fn declare_capabilities(revision: &McpRevision, capabilities: &mut Value) {
     match revision.tasks {
         TaskSupport::None => {}
@@ -264,7 +264,7 @@ impl McpEncoder {
         success(&self.id, &self.stamp(None))
     }
 
-    /// Converts `job` to the task in a notification, in the form of the answer to `tasks/get`.
+    /// Converts `job` to the task in a notification, encoded like the answer to `tasks/get`.
     pub(crate) fn detailed_task(&self, job: &JobSnapshot) -> Value {
         let mut task = exact_json::to_value(&self.task_details(job)).unwrap_or_default();
         if let Some(fields) = task.as_object_mut() {
@@ -323,7 +323,7 @@ fn job_status(job: &JobSnapshot) -> &'static str {
     }
 }
 
-/// A task in MCP's form, with its outcome.
+/// MCP's JSON for a task with its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaskWithOutcome<'a> {
@@ -340,13 +340,13 @@ struct TaskWithOutcome<'a> {
 }
 
 impl<'a> TaskWithOutcome<'a> {
-    /// Creates a task in MCP's form without its outcome.
+    /// Creates MCP's JSON for a task without its outcome.
     fn without_outcome(task: McpTask<'a>, stamp: CommonResultMembers<'a>) -> Self {
         Self { task, input_requests: None, result: None, error: None, stamp }
     }
 }
 
-/// A job as a task in MCP's form.
+/// MCP's JSON for a job as a task, without its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct McpTask<'a> {
@@ -360,8 +360,8 @@ struct McpTask<'a> {
     times: TaskRetentionTimes,
 }
 
-/// The time for which a task is kept and its polling interval, in milliseconds, under the names of
-/// a revision.
+/// The retention time of a task and its polling interval, in milliseconds, under the member names
+/// of a protocol revision.
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum TaskRetentionTimes {

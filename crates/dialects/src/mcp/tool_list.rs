@@ -15,7 +15,7 @@ use super::listed_schema::listed_schema;
 use super::mcp_tool_name;
 use super::revision::{McpRevision, SchemaSupport, TaskSupport};
 
-/// A tool in the list of tools, in MCP's form.
+/// MCP's JSON for a tool in the list of tools.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolListEntry<'a> {
@@ -36,8 +36,8 @@ struct ToolListEntry<'a> {
     meta: Option<&'a MetaFields>,
 }
 
-/// Encodes `tool` as an entry of the tool list for `revision`, with results in the form `results`.
-/// The entry is cached with the tool.
+/// Encodes `tool` as an entry of the tool list for `revision`, with results in the format
+/// `results`. The entry is cached with the tool.
 pub(crate) fn tool_entry(
     tool: &dyn AnyTool,
     revision: &'static McpRevision,
@@ -103,7 +103,7 @@ impl<'a> ToolListEntry<'a> {
     }
 }
 
-/// A tool's support for tasks, in MCP's form.
+/// MCP's JSON for a tool's support for tasks.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolExecutionInfo {

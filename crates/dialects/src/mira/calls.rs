@@ -135,7 +135,8 @@ fn rename(params: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-/// Converts a non-negative whole number in JSON. Values above `u64::MAX` saturate.
+/// Converts the JSON number `number`, a non-negative integer, to `u64`. Larger values become
+/// `u64::MAX`.
 pub(super) fn whole_number(number: &Value) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let whole = |number: f64| number as u64;

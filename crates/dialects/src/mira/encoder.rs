@@ -48,7 +48,7 @@ impl MiraRequest {
     }
 }
 
-/// A notification with a piece of a program's output, in the form of Mira's contract.
+/// A notification with a piece of a program's output, as Mira's contract defines it.
 #[derive(Serialize)]
 struct ProgramOutputChunk<'a> {
     /// The id of the request that runs the program.

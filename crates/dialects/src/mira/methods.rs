@@ -86,7 +86,7 @@ impl MiraContractMethod {
         }
     }
 
-    /// Returns Mira's method that the tool `id` implements.
+    /// Returns the method of Mira's contract that the tool `id` implements, if there is one.
     pub(super) fn for_tool(id: &ToolId) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.tool() == id.as_str())
     }

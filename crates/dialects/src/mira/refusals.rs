@@ -69,13 +69,14 @@ impl MiraErrorCode {
         }
     }
 
-    /// Returns true for error codes of JSON-RPC itself. Mira's contract adds a `detail` to them.
+    /// Returns true if the code is an error code of JSON-RPC itself. Mira's contract adds a
+    /// `detail` to errors with such a code.
     fn is_standard(self) -> bool {
         self.number() < 0
     }
 }
 
-/// An error of a request in the form of Mira's contract.
+/// An error of a request, as Mira's contract defines it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MiraRequestError {
     code: MiraErrorCode,
@@ -109,14 +110,14 @@ impl MiraRequestError {
         Self::new(MiraErrorCode::MethodNotFound, why)
     }
 
-    /// Converts the host's `error` for `request` to the form of Mira's contract.
+    /// Converts the host's `error` for `request` to an error of Mira's contract.
     pub(super) fn from_error(error: &CallError, request: &MiraRequest) -> Self {
         let refusal = Self::from_error_with_ids(error, request);
         Self { reason: request.rename_tools(&refusal.reason), ..refusal }
     }
 
-    /// Converts the host's `error` for `request` to the form of Mira's contract. The reason may
-    /// contain tool names of other dialects.
+    /// Converts the host's `error` for `request` to an error of Mira's contract. The error's reason
+    /// may contain tool names of other dialects.
     fn from_error_with_ids(error: &CallError, request: &MiraRequest) -> Self {
         let method = match request {
             MiraRequest::Contracted(call) => Some(call.method()),
@@ -246,7 +247,8 @@ fn unknown_tool(
     }
 }
 
-/// Sets the field of `refusal` to `path` if `request` is about a path and nothing else.
+/// Returns `refusal` with the field `path` if `request` reads or writes a file. Otherwise, returns
+/// `refusal` unchanged.
 fn about_path(request: &MiraRequest, refusal: MiraRequestError) -> MiraRequestError {
     match request {
         MiraRequest::Contracted(MiraCallParams::Read(_) | MiraCallParams::Write(_)) => {
@@ -339,8 +341,8 @@ pub(super) fn dotted_path(pointer: &str) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// Returns the method of Mira's dialect that `name` spells with other separators, such as
-/// `files.read`.
+/// Returns the method of Mira's dialect that `name` probably means, if `name` is spelled with other
+/// separators, as in `files.read`.
 fn own_method(name: &str) -> Option<String> {
     let id = own_tool_id(name).and_then(ToolId::foreign);
     let method = id.map(|id| method_name(&id));

@@ -113,8 +113,8 @@ fn problems(error: &ValidationError<'_>, schema: &Value) -> Vec<ValidationProble
     }
 }
 
-/// Returns the parameter that `name` probably means: one of the same object in `schema` that is not
-/// given yet.
+/// Returns the parameter that the unknown `name` probably means: a similar name of the same object
+/// in `schema` which the request has not used yet.
 fn nearest_parameter<'s>(
     name: &str,
     error: &ValidationError<'_>,

@@ -8,13 +8,13 @@ pub(super) const PATHS: &[&str] = &["/v1/jobs", "/v1/jobs/", "/openapi.json"];
 /// The endpoint that a path of the REST dialect names. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RestRoute {
-    /// The OpenAPI description of the REST requests.
+    /// Path of the OpenAPI document of the REST requests.
     OpenApi,
     /// The path of the list of the caller's jobs.
     Jobs,
     /// The path of one job, by its id.
     Job(String),
-    /// The event stream of a job, by its id.
+    /// Path of the event stream of a job, by the job's id.
     Events(String),
     /// Path of a file of a job, by the job's id and the file's name.
     File(String, String),

@@ -34,7 +34,7 @@ const START_JOB: &str = "jobs.start";
 /// The maximum number of characters of an unknown tool name that an error repeats.
 const NAME_CHARS_MAX: usize = 100;
 
-/// The form of `content` in the result of a call in the workstation dialect.
+/// The JSON type of `content` in the result of a call in the workstation dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResultContentForm {
     /// Result content as a string, as the workstation contract defines it.
@@ -332,7 +332,7 @@ impl WorkstationEncoder {
     }
 }
 
-/// Returns a time to wait in whole seconds, rounded up, at least 1.
+/// Returns the duration `wait` in whole seconds, rounded up, at least 1.
 pub(crate) fn retry_seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }

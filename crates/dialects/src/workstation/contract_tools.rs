@@ -260,12 +260,13 @@ const fn contract_tool(
     WorkstationContractTool { name, tool, description, parameters, behavior }
 }
 
-/// Returns the tool `name` of the workstation contract.
+/// Returns the tool of the workstation contract with the name `name`, if there is one.
 pub(crate) fn find_tool(name: &str) -> Option<&'static WorkstationContractTool> {
     CONTRACT_TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// Returns the first tool of the workstation contract that the catalog tool `id` implements.
+/// Returns the first tool of the workstation contract that the catalog tool `id` implements, if
+/// there is one.
 pub(crate) fn implemented_by(id: &str) -> Option<&'static WorkstationContractTool> {
     CONTRACT_TOOLS.iter().find(|tool| tool.tool == id)
 }

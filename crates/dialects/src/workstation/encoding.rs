@@ -125,7 +125,7 @@ fn input_schema(spec: &ToolSpec) -> Value {
     schema
 }
 
-/// Returns the whole output of the tool `name` as text, for the workstation dialect.
+/// Returns the complete output of the tool `name` as text, for the workstation dialect.
 pub(crate) fn output_text(name: &str, output: &ToolOutput) -> String {
     let mut text = output.text.body.clone();
     let mut add = |more: &str| {
@@ -183,7 +183,8 @@ pub(crate) fn contract_failure(error: &RpcError) -> RpcError {
     failure(error.code, reason, &error.message)
 }
 
-/// Converts the refusal of the call of `name`, on a server that `has_jobs` or not.
+/// Converts `error`, the refusal of a call of `name`, to an error of the workstation contract.
+/// `has_jobs` is true if the server has jobs.
 pub(crate) fn refusal(name: &str, error: &CallError, has_jobs: bool) -> RpcError {
     let (code, detail): (i32, Cow<'_, str>) = match error {
         CallError::UnknownTool { name: unknown, nearest, unavailable } => {

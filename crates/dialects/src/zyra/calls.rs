@@ -172,8 +172,8 @@ fn without_nulls(mut input: Value) -> Value {
     input
 }
 
-/// Parses a tool call of a Zyra client. The tool is named by `name` with `arguments`, or by `stage`
-/// and `command` with `args`. Both forms work with both method names.
+/// Parses a tool call of a Zyra client. `params` names the tool by `name` with `arguments`, or by
+/// `stage` and `command` with `args`. Both method names for calls accept both sets of parameters.
 fn read_call(
     transport: ZyraTransport,
     id: &RequestId,
@@ -234,6 +234,7 @@ fn read_call(
 }
 
 /// Removes and returns the string `name` of `params`. Null and empty strings count as missing.
+/// Fails if the value is not a string.
 fn take_string(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, RpcError> {
     match params.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -430,8 +431,8 @@ impl ZyraEncoder {
         }
     }
 
-    /// Encodes a refusal of a call in the form of a failed program, with its reason and the members
-    /// of `more`.
+    /// Encodes a refusal of a call as the result of a failed program, with the reason of `error`
+    /// and the members of the object `details`.
     fn refusal_with_data(&self, error: &CallError, message: String, details: &Value) -> Reply {
         let printed =
             ZyraCommandResult { stderr: message.as_str().into(), ..ZyraCommandResult::default() };
@@ -471,7 +472,7 @@ fn offline_hint(note: &str) -> Option<&str> {
     note.find("; programs have no network here: ").map(|start| &note[start..])
 }
 
-/// Creates a content block of text in the form that MCP clients expect.
+/// Creates a content block of text, as MCP clients expect it.
 fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }

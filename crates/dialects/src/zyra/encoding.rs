@@ -11,7 +11,7 @@ use toolgate_contract::{
 use crate::sandbox_warning::with_sandbox_warning;
 use crate::tool_mentions::{rename_tools, rename_tools_in_error};
 
-/// Converts a tool id to Zyra's form: `process.decode_grib2` becomes `process-decode-grib2`.
+/// Converts a tool id to Zyra's spelling: `process.decode_grib2` becomes `process-decode-grib2`.
 pub(crate) fn tool_name(id: &str) -> String {
     fold_name(id).replace('_', "-")
 }
@@ -36,18 +36,18 @@ pub(crate) fn input_schema(spec: &ToolSpec) -> Cow<'_, Value> {
     Cow::Owned(schema)
 }
 
-/// Returns `error` with tool names in Zyra's form. `called` is the id of the called tool, if it is
-/// known.
+/// Returns `error` with tool names in Zyra's spelling. `called` is the id of the called tool, if it
+/// is known.
 pub(crate) fn in_own_names(error: &CallError, called: Option<&str>) -> CallError {
     rename_tools_in_error(error, called, |id| Some(tool_name(id)))
 }
 
-/// Returns a tool's `note` with tool names in Zyra's form.
+/// Returns a tool's `note` with tool names in Zyra's spelling.
 pub(crate) fn note_in_own_names(note: &str, called: Option<&str>) -> String {
     rename_tools(note, called, |id| Some(tool_name(id)))
 }
 
-/// A call's result in the form of a program's result: output streams and exit code.
+/// A call's result, represented as a program's result: output streams and exit code.
 #[derive(Debug, Default)]
 pub(crate) struct ZyraCommandResult<'a> {
     pub(crate) stdout: Cow<'a, str>,
@@ -102,7 +102,7 @@ pub(crate) fn output_path(job: &JobSnapshot) -> Option<String> {
     (!job.downloads().is_empty()).then(|| format!("/v1{}", download_path(job.id)))
 }
 
-/// Returns the path of a job's download, in the form of the answer to the job's start.
+/// Returns the path of the download of the job `id`, as the answer to the job's start contains it.
 pub(crate) fn download_path(id: JobId) -> String {
     format!("/jobs/{id}/download")
 }

@@ -38,8 +38,8 @@ pub(crate) const OWN_PATHS: &[&str] = &[
     "/health",
 ];
 
-/// Returns true for a request of a Zyra client at `/mcp`. An MCP client only requests event streams
-/// with GET there, and names them in its `Accept` header.
+/// Returns true if the request is one of a Zyra client at `/mcp`. An MCP client sends a GET request
+/// there only for an event stream, which its `Accept` header names.
 pub(crate) fn is_zyra_probe(head: &FrameMetadata) -> bool {
     let FrameMetadata::Http { method, path, .. } = head else { return false };
     let is_not_zyra = |value: &[u8]| {

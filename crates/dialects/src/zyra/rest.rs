@@ -274,7 +274,8 @@ fn refusal(error: &CallError) -> Reply {
     }
 }
 
-/// Returns a time to wait, for the header `Retry-After`, in whole seconds, rounded up, at least 1.
+/// Returns the duration `wait` in whole seconds, rounded up, at least 1, for the header
+/// `Retry-After`.
 pub(crate) fn retry_seconds(wait: Duration) -> String {
     wait.as_millis().div_ceil(1000).max(1).to_string()
 }

@@ -233,7 +233,7 @@ struct SentJobEvents(Mutex<SentJobEventState>);
 
 #[derive(Debug, Default)]
 struct SentJobEventState {
-    /// The last progress of the job that the watcher received.
+    /// The last progress of the job that the watcher received, from 0 to 1.
     progress: Option<f64>,
     /// True if the watcher has received output of the job.
     has_output: bool,
@@ -241,7 +241,7 @@ struct SentJobEventState {
 
 impl SentJobEvents {
     /// Encodes the progress and output events of a watched job. Returns `None` for progress that is
-    /// not new, and for all other events, because these are reported in another form.
+    /// not new, and for all other events, which are encoded elsewhere.
     fn next_fields(&self, what: &JobEventKind) -> Option<Map<String, Value>> {
         let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match what {

@@ -9,7 +9,7 @@ use super::schema::{IndexSchemaFields, normalize_tag};
 use super::segment::IndexSegment;
 use crate::DocumentFilter;
 
-/// Documents of an index segment among which a search selects.
+/// Documents of an index segment that a search may return.
 pub(super) enum AllowedDocuments {
     /// All documents of the segment: there is no filter, and no document is deleted.
     All,
@@ -69,8 +69,9 @@ fn intersect(bits: &mut [u64], only: &[u64]) {
     }
 }
 
-/// Returns the documents of the segment at or below one of `prefixes`. Paths are numbered in order,
-/// so a file is one number and the content of a folder is a range of numbers.
+/// Returns the documents of the segment at or below one of `prefixes`, as one bit for each
+/// document. Paths are numbered in order, so a file is one number and the content of a folder is a
+/// range of numbers.
 fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
     let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
     let Some(paths) = &part.paths else { return Ok(bits) };

@@ -94,7 +94,8 @@ impl IndexSnapshot {
         Ok(found)
     }
 
-    /// Returns the chunks of the index segment `part` that may define the requested name.
+    /// Returns the allowed chunks of the index segment `part` that define the requested name, a
+    /// name that begins with it, or a name with all its words. Upper and lower case count as equal.
     fn find_similar(
         &self,
         part: &IndexSegment,
@@ -115,7 +116,8 @@ impl IndexSnapshot {
         Ok(docs)
     }
 
-    /// Adds chunks of the index segment `part` whose names contain all words of the requested name.
+    /// Adds to `docs` the allowed chunks of the index segment `part` that have a name with all
+    /// words of the requested name. Fails if the index is unreadable.
     fn add_with_words(
         &self,
         part: &IndexSegment,
@@ -151,7 +153,8 @@ impl IndexSnapshot {
     }
 }
 
-/// Adds chunks of the index segment `part` that define a name with a small spelling difference.
+/// Adds to `docs` the allowed chunks of the index segment `part` that define a name with a small
+/// spelling difference from the requested name. Fails if the index is unreadable.
 fn add_misspelled(
     docs: &mut BTreeSet<DocId>,
     part: &IndexSegment,
@@ -218,8 +221,8 @@ pub struct NameQuery {
     edits_max: usize,
 }
 
-/// Returns the distinct words of a requested name, but not the name as a whole, so that a name with
-/// these words in another order matches as well.
+/// Returns the distinct words of the requested name `name`, but not the complete name, so that a
+/// name with these words in a different order matches as well.
 fn distinct_parts(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     identifier_parts(name, |word| words.push(word.to_owned()));
@@ -300,7 +303,8 @@ impl NameQuery {
         (distance <= self.edits_max).then_some(distance)
     }
 
-    /// Returns the best match of the query among `names`: its kind, edit distance and name.
+    /// Returns the best match of the query among `names`: its kind, edit distance and name. `None`
+    /// if no name matches.
     fn best_name<'n>(&self, names: &'n [String]) -> Option<(NameMatchKind, usize, &'n String)> {
         let how = |name: &'n String| {
             let kept = normalize_name(name);

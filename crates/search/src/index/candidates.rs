@@ -106,8 +106,8 @@ impl IndexSnapshot {
         Ok(Some((vectors, vectors.prepare_query(vector)?)))
     }
 
-    /// Adds the chunks whose vectors have the slots (numbers) `found`, best first. Chunks with the
-    /// same text share a slot.
+    /// Adds to `keys` the allowed chunks whose vectors have the slots (vector numbers) in `found`,
+    /// best first. Chunks with the same text share a slot.
     fn add_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,

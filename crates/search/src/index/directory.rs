@@ -27,7 +27,7 @@ use tantivy::directory::{
     TerminatingWrite, WatchCallback, WatchHandle, WritePtr,
 };
 
-/// Largest index file that is read whole and closed again, in bytes.
+/// Largest size, in bytes, of an index file that is read completely into memory and then closed.
 const SMALL_FILE_BYTES_MAX: usize = 64 << 10;
 /// Number of bytes that are read at a time to verify an index file.
 const PIECE_BYTES: usize = 128 << 10;
@@ -110,7 +110,7 @@ impl IndexDirectory {
     }
 }
 
-/// Creates a folder that only its owner can read, and its parent folders.
+/// Creates the folder `path`, which only its owner can read, and missing parent folders.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -137,8 +137,9 @@ pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Takes the lock on the file at `path`. The lock ends with the returned `File` or the process. If
-/// `wait` is set, waits up to 10 seconds. Returns `None` if another process holds the lock.
+/// Locks the file at `path` until the returned `File` is dropped or the process ends. If `wait` is
+/// set, waits up to 10 seconds for another process. Returns `None` if another process still holds
+/// the lock.
 pub(super) fn lock_file(path: &Path, wait: bool) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -163,7 +164,7 @@ struct IndexFile {
 }
 
 impl IndexFile {
-    /// Verifies the index file by the checksum at its end.
+    /// Verifies the index file by the checksum at its end. Fails if the checksum is wrong.
     fn verify(&self) -> io::Result<()> {
         let again = Self { file: self.file.try_clone()?, bytes: self.bytes };
         let (footer, body) = Footer::extract_footer(FileSlice::new(Arc::new(again)))?;

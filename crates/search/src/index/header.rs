@@ -124,13 +124,15 @@ pub(super) fn delete_index(folder: &Path) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Takes the lock for opening, creating and deleting an index. Waits up to 10 seconds.
+/// Returns the lock for opening, creating and deleting the index in `folder`. Waits up to 10
+/// seconds for another process. Dropping the file releases the lock.
 pub(super) fn lock_opening(folder: &Path) -> Result<File, IndexError> {
     directory::lock_file(&folder.join(OPEN_LOCK_FILE), true)?
         .ok_or_else(|| IndexError::Busy(folder.display().to_string()))
 }
 
-/// Takes the lock for writing to an index. `None` if another process has the lock.
+/// Returns the lock for writing to the index in `folder`, or `None` if another process holds the
+/// lock. Dropping the file releases the lock.
 pub(super) fn lock_writing(folder: &Path) -> Result<Option<File>, IndexError> {
     Ok(directory::lock_file(&folder.join(WRITE_LOCK_FILE), false)?)
 }

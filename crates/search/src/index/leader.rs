@@ -49,7 +49,8 @@ impl SearchIndex {
 }
 
 impl SearchIndexWriter {
-    /// Publishes the status of this process, which writes the index: whether the index is complete.
+    /// Writes the status of this process, which writes the index, for other processes. `complete`
+    /// is true if everything is indexed. Fails if the status file cannot be written.
     pub fn publish_status(&self, complete: bool) -> Result<(), IndexError> {
         let Some(IndexLeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
         let record = IndexLeaderRecord { complete, process: process::id() };
@@ -70,7 +71,8 @@ impl SearchIndexWriter {
 }
 
 impl IndexLeaderHeartbeat {
-    /// Records one heartbeat of the process that writes the index.
+    /// Records a heartbeat of the process that writes the index. Ignores errors, because readers
+    /// notice a missing heartbeat.
     pub fn beat(&self) {
         let file = OpenOptions::new().write(true).open(&self.0);
         // If it fails, readers see the missing heartbeat.

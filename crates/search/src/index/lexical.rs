@@ -88,8 +88,8 @@ impl BestWordMatches {
     }
 }
 
-/// Adds to `best` the chunks of the index segment `part` that contain a word of `question`, if they
-/// are good enough.
+/// Scores the chunks of the index segment `part` that contain a word of `question`, and adds the
+/// best of them to `best`. Fails if the index is unreadable or `wanted` returns false.
 pub(super) fn score_chunks(
     best: &mut BestWordMatches,
     (at, part, fields): (usize, &IndexSegment, IndexSchemaFields),
@@ -139,7 +139,8 @@ pub(super) fn score_chunks(
     Ok(())
 }
 
-/// Counts the words of `question` in each field of the chunks `docs`, which must be sorted.
+/// Returns how often each word of `question` occurs in each field of the chunks `docs`, which must
+/// be sorted. Fails if the index is unreadable.
 pub(super) fn count_in_docs(
     part: &IndexSegment,
     fields: IndexSchemaFields,
@@ -167,7 +168,7 @@ pub(super) fn count_in_docs(
     Ok(counts)
 }
 
-/// Limits the number of a word's occurrences to the same value as [`crate::rank::count_words`].
+/// Caps the number of occurrences of a word at the same maximum as [`crate::rank::count_words`].
 fn limit_count(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }

@@ -22,8 +22,8 @@ const FILE_CHUNKS_MAX: usize = 50;
 
 impl IndexSnapshot {
     /// Adds to `keys` the chunks that define a name in `question`, where upper and lower case count
-    /// as equal. From the files that `question` names, also adds the chunks that match its words
-    /// best.
+    /// as equal. From the files that `question` names, also adds the chunks that match the words of
+    /// `question` best.
     pub(super) fn add_literal_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,

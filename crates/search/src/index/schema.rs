@@ -33,11 +33,11 @@ pub(super) struct IndexSchemaFields {
     pub(super) path: Field,
     /// Field with the tags of a file, each in lower case.
     pub(super) tag: Field,
-    /// Field with the names that a chunk defines, each as a whole and in lower case.
+    /// Field with the complete names that a chunk defines, each in lower case.
     pub(super) symbol: Field,
     /// Content hash of a chunk, or 0 for a file.
     pub(super) hash: Field,
-    /// Position among the index entries of a file: 0 for the file itself, from 1 for its chunks.
+    /// Number of an entry within its file: 0 for the file itself, 1 and up for its chunks.
     pub(super) number: Field,
     /// Etag and fingerprint of a file, by which changes are detected. They are in a separate
     /// column, because those of all files are read at once.
@@ -139,7 +139,7 @@ pub(super) fn build_schema() -> (Schema, IndexSchemaFields) {
     (schema.build(), fields)
 }
 
-/// Returns the tokenizers of the word index: [`words`], and one that keeps a text whole.
+/// Returns the tokenizers of the word index: [`words`], and one that does not split a text.
 pub(super) fn tokenizers() -> TokenizerManager {
     let tokenizers = TokenizerManager::new();
     tokenizers.register("words", WordTokenizer::default());
@@ -149,12 +149,12 @@ pub(super) fn tokenizers() -> TokenizerManager {
     tokenizers
 }
 
-/// Returns `tag` in the form in which tags are stored and searched.
+/// Returns `tag` with ASCII letters in lower case, as tags are stored and searched.
 pub(super) fn normalize_tag(tag: &str) -> String {
     tag.to_ascii_lowercase()
 }
 
-/// Returns the definition's name `name` in the form in which names are stored and searched.
+/// Returns the definition's name `name` in lower case, as names are stored and searched.
 pub(super) fn normalize_name(name: &str) -> String {
     name.to_lowercase()
 }
@@ -181,7 +181,8 @@ impl IndexSchemaFields {
         Ok(written)
     }
 
-    /// Builds the index entry of the chunk at position `number` of its file.
+    /// Builds the index entry of a chunk. `number` is the number of the chunk within its file, from
+    /// 1.
     pub(super) fn chunk_document(
         &self,
         document: &IndexDocument<'_>,

@@ -65,7 +65,7 @@ impl IndexSegment {
         })
     }
 
-    /// Returns true if this is the index segment `segment` with the same deletions.
+    /// Returns true if this value represents the tantivy segment `segment` with the same deletions.
     pub(super) fn is_same_as(&self, segment: &Segment) -> bool {
         let meta = segment.meta();
         self.reader.segment_id() == meta.id()
@@ -86,7 +86,8 @@ impl IndexSegment {
         !self.reader.has_deletes()
     }
 
-    /// Lists the segment's files and chunks that are not deleted, with their positions.
+    /// Iterates over the segment's files and chunks that are not deleted: the document id of each,
+    /// and its number within its file (0 for the file itself).
     pub(super) fn live_entries(&self) -> impl Iterator<Item = (DocId, u64)> + '_ {
         let alive = (0..self.len()).filter(|doc| self.is_alive(*doc));
         alive.map(|doc| (doc, self.numbers.get_val(doc)))
@@ -106,7 +107,8 @@ impl IndexSegment {
         ChunkHash(self.hashes.get_val(doc))
     }
 
-    /// Calls `each` with the path and fingerprint of each file in the segment.
+    /// Calls `each` with the path, fingerprint and etag of each file in the segment. Fails if the
+    /// segment is unreadable.
     pub(super) fn for_each_document(
         &self,
         mut each: impl FnMut(String, IndexedDocumentVersion),
@@ -169,6 +171,7 @@ fn column_terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
 }
 
 /// Returns the term of the document `doc` in the index column `column`, whose terms are `all`.
+/// `None` if the document has no term in this column.
 fn column_term<'t>(column: &BytesColumn, doc: DocId, all: &'t [Vec<u8>]) -> Option<&'t Vec<u8>> {
     let place = usize::try_from(column.ords().first(doc)?).ok()?;
     all.get(place)

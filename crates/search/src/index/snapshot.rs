@@ -79,7 +79,7 @@ pub enum VectorSource {
     Model = 1,
 }
 
-/// Number in place of a slot for a chunk without a vector.
+/// Value that stands for the missing slot (vector number) of a chunk without a vector.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl IndexSnapshot {
@@ -140,7 +140,8 @@ impl IndexSnapshot {
         })
     }
 
-    /// Returns the vector of the candidate with the key `key`.
+    /// Returns the vector by the model `which` of the candidate with the key `key`. `None` if the
+    /// candidate has no vector by this model.
     pub fn vector(&self, key: u64, which: VectorSource) -> Option<Vec<f32>> {
         let (part, doc) = split_key(key);
         let part = self.inner.segments.get(part).filter(|it| doc < it.len())?;
@@ -271,8 +272,8 @@ impl IndexSnapshotInner {
         }
     }
 
-    /// Returns the slot (number of the vector) of each chunk, by segment, or [`NO_SLOT`] for a
-    /// chunk without a vector.
+    /// Returns the slot (vector number) of each chunk for the model `which`, by segment, or
+    /// [`NO_SLOT`] for a chunk without a vector.
     pub(super) fn slots(&self, which: VectorSource) -> &[Vec<u32>] {
         self.slots[which as usize].get_or_init(|| {
             let Some(vectors) = self.vectors(which) else { return Vec::new() };
@@ -287,13 +288,14 @@ impl IndexSnapshotInner {
         })
     }
 
-    /// Returns the slots (numbers of vectors) that belong to at least one chunk.
+    /// Returns the slots (vector numbers) of the model `which` that belong to at least one chunk.
     pub(super) fn all_live_slots(&self, which: VectorSource) -> &VectorSlotSet {
         self.all_live_slots[which as usize].get_or_init(|| self.live_slots(which, |_, _| true))
     }
 
-    /// Returns the slots (numbers of vectors) that belong to a chunk for which `is_sought` returns
-    /// true.
+    /// Returns the slots (vector numbers) of the model `which` that belong to a chunk for which
+    /// `is_sought` returns true. The arguments of `is_sought` are a segment's number and a document
+    /// id.
     pub(super) fn live_slots(
         &self,
         which: VectorSource,
@@ -359,5 +361,6 @@ fn index_statistics(parts: &[Arc<IndexSegment>]) -> IndexStatistics {
     IndexStatistics { chunks, lengths: words.map(|it| it as f32 / chunks.max(1) as f32) }
 }
 
-/// Detail with which word lists of the index are read: document ids and word counts.
+/// Level of detail at which the word lists of the index are read: document ids and word counts,
+/// without the positions of words.
 pub(super) const WORD_COUNTS: IndexRecordOption = IndexRecordOption::WithFreqs;

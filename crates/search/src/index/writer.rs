@@ -22,15 +22,16 @@ use crate::{ChunkHash, IndexDocument, static_model};
 const WORDS_BYTES: usize = 15_000_000;
 /// Maximum size of the texts that wait for indexing, in bytes.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
-/// Longest wait until fewer texts wait for indexing. After it, indexing counts as stuck.
+/// Longest wait for space in the queue of texts to index. After this time, indexing counts as
+/// stuck.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// Number of the built-in model's vectors that are written at once.
 const VECTORS_BUFFERED_MAX: usize = 8_192;
-/// Number of index segments of similar size that are merged.
+/// Minimum number of index segments of similar size that are merged into one.
 const MERGED_SEGMENTS_MIN: usize = 3;
 /// Number of documents up to which index segments count as similar in size.
 const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
-/// Share of deleted documents above which an index segment is rewritten.
+/// Share of deleted documents, from 0 to 1, above which an index segment is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Exclusive right to change an index, with the changes since the last commit.
@@ -77,7 +78,8 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Adds `document` to the index. It replaces any previous document with the same path.
+    /// Adds `document` to the index. The document replaces any previous document with the same
+    /// path. Fails if the index cannot be written.
     pub fn put(&mut self, document: &IndexDocument<'_>) -> Result<(), IndexError> {
         if document.path.len() > PATH_BYTES_MAX {
             let why = format!("a path of {} bytes is too long", document.path.len());
@@ -86,7 +88,7 @@ impl SearchIndexWriter {
         catch_panics(|| self.try_put(document))
     }
 
-    /// Deletes the document at `path` from the index.
+    /// Deletes the document at `path` from the index. Fails if the index cannot be written.
     pub fn remove(&mut self, path: &str) -> Result<(), IndexError> {
         catch_panics(|| {
             let term = Term::from_field_text(self.index.inner.fields.path, path);
@@ -118,8 +120,8 @@ impl SearchIndexWriter {
         })
     }
 
-    /// Adds vectors of the configured model, for every chunk with one of these hashes. The next
-    /// snapshot of the index includes them.
+    /// Adds vectors of the configured model. Each vector applies to every chunk with its hash. The
+    /// next snapshot of the index includes the vectors.
     pub fn add_vectors(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
         let Some(model) = &self.index.inner.model_vectors else {
             let why = "no embedding model is configured";
@@ -128,8 +130,8 @@ impl SearchIndexWriter {
         catch_panics(|| Ok(model.append(vectors)?))
     }
 
-    /// Commits all changes of the index, finishes merges and ends the background threads. To be
-    /// called when no change is expected soon.
+    /// Commits all changes of the index, finishes merges and ends the background threads. Call this
+    /// when no change is expected soon. Fails if a commit or a merge fails.
     pub fn finish(&mut self) -> Result<(), IndexError> {
         self.commit()?;
         self.merge_error.take().map_or(Ok(()), Err)?;
@@ -324,7 +326,7 @@ impl IndexBacklog {
     }
 
     /// Waits until `bytes` more bytes fit into the queue. A text that is larger than the queue
-    /// waits until the queue is empty.
+    /// waits until the queue is empty. Fails if no space becomes free within 60 seconds.
     fn wait_for_room(&self, bytes: usize) -> Result<(), IndexError> {
         let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         while *queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES_MAX {

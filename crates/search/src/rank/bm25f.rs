@@ -6,7 +6,7 @@ use super::{FIELDS, IndexStatistics, WeightedQuery};
 pub const FIELD_WEIGHTS: [f32; FIELDS] = [3.0, 1.5, 1.5, 1.5, 1.5, 1.0];
 /// Length normalization of each field of a chunk (`b` of BM25).
 pub const LENGTH_NORMALIZATION: [f32; FIELDS] = [0.5, 0.3, 0.3, 0.5, 0.6, 0.7];
-/// Saturation of repeated words (`k1` of BM25).
+/// Saturation of repeated words (`k1` of BM25): with a smaller value, repetitions count less.
 pub const K1: f32 = 1.2;
 
 /// Returns the weight of one word occurrence in each field of a chunk, whose fields have these

@@ -30,7 +30,7 @@ impl From<RankedCandidate> for RankedFile {
 }
 
 /// Ranks the files of the candidates, and returns at most `top` of them, the best first. Further
-/// good chunks improve the place of a file. Exact matches come first, as in
+/// good chunks of a file improve its rank. Exact matches come first, as in
 /// [`super::rank_by_rules`].
 pub fn rank_files(
     rules: &RankingRules,

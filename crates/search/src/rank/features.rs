@@ -106,7 +106,8 @@ impl RankingFeatureExtractor<'_> {
         ]
     }
 
-    /// Returns the share of the query's words that occur in any of the chunk's `fields`, by weight.
+    /// Returns the share (0 to 1), weighted by rarity, of the query's words that occur in any of
+    /// the `fields` of the candidate `it`.
     fn coverage(&self, it: &ChunkCandidate, fields: &[ChunkField]) -> f32 {
         let mut has = 0.0;
         let mut all = 0.0;
@@ -120,7 +121,7 @@ impl RankingFeatureExtractor<'_> {
     }
 
     /// Returns the distinct words of `texts`. An identifier contributes its parts, but not the
-    /// whole.
+    /// complete identifier.
     fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<RankingQueryWord<'_>> {
         let mut found: Vec<RankingQueryWord<'_>> = Vec::new();
         for text in texts {
@@ -201,9 +202,9 @@ struct RankingQueryWord<'m> {
 /// Match of a definition's name with the query.
 #[derive(Default)]
 struct NameMatchFeatures {
-    /// Share of the query's words that the name contains, by weight.
+    /// Share of the query's words that the name contains, weighted by rarity, from 0 to 1.
     covered: f32,
-    /// Share of the words in a definition's name that are in the query.
+    /// Share of the words in a definition's name that are in the query, from 0 to 1.
     share: f32,
     similar: WordSimilarityFeatures,
     /// Match of the first word of the name with that of the query: equality and similarity.

@@ -6,11 +6,12 @@ use toolgate_chunks::words::words;
 use super::{ChunkCandidate, WeightedQuery};
 use crate::ChunkSummary;
 
-/// Maximum number of names, and of paths, that are taken from one query.
+/// Maximum number of names, and maximum number of paths, that are parsed from one query.
 const LITERALS_MAX: usize = 4;
 /// Maximum number of words of a query that may be the words of one definition's name.
 const NAME_WORDS_MAX: usize = 5;
-/// Longest extension of a file name that a query may contain without a folder.
+/// Maximum number of characters of the extension of a file name that a query contains without a
+/// folder.
 const EXTENSION_CHARS_MAX: usize = 10;
 
 /// Names and paths that a query spells as code does: `parse_header`, `Session::new`, `src/main.rs`.
@@ -38,9 +39,10 @@ pub struct QueryLiteralName {
     pub name: String,
     /// Names before the main name that enclose it: `Session` in `Session::new`.
     pub containers: Vec<String>,
-    /// Word under which the whole name is indexed.
+    /// Word under which the index contains the complete name.
     whole_word: Option<String>,
-    /// True if the name has several parts, so that few other names share its indexed word.
+    /// True if the name consists of several words, as `parse_header` does. Few other names then
+    /// have the same indexed word.
     has_parts: bool,
 }
 
@@ -63,23 +65,24 @@ pub enum ExactMatchLevel {
     Near,
     /// The chunk contains a name of the query that has several parts.
     Use,
-    /// The chunk's file has a name of the query, apart from its extension and case.
+    /// The name of the chunk's file, without extension and apart from case, is a name of the query.
     FileStem,
-    /// The chunk's file has a name of the query and no extension: `Makefile`.
+    /// The chunk's file has no extension, and its name is a name of the query: `Makefile`.
     FileName,
     /// The query consists of the words of a name that the chunk defines.
     SplitName,
-    /// The chunk defines a name of the query in another case.
+    /// The chunk defines a name of the query, but with other upper-case and lower-case letters.
     OtherCase,
     /// The chunk defines a name of the query, but is no function or type.
     Value,
-    /// The chunk is a function or type with a name of the query in another container.
+    /// The chunk is a function or type with a name of the query, but not in the requested
+    /// container.
     Definition,
     /// The chunk is a function or type with a name of the query in the requested container.
     ContainedDefinition,
     /// The query is about the chunk's file and names it by the end of its path.
     PathEnd,
-    /// The query is about the chunk's file and names its whole path.
+    /// The query is about the chunk's file and contains its complete path.
     Path,
 }
 
@@ -123,7 +126,7 @@ impl QueryLiterals {
         self.names.is_empty() && self.paths.is_empty() && self.joined_words.is_none()
     }
 
-    /// Returns the names that a definition may have to match exactly, in lower case.
+    /// Returns the names, in lower case, of definitions that match the query exactly.
     pub fn symbols(&self) -> impl Iterator<Item = String> + '_ {
         let names = self.names.iter().map(|it| it.name.to_lowercase());
         names.chain(self.joined_words.clone()).chain(self.snake_words.clone())
@@ -172,7 +175,8 @@ impl QueryLiterals {
         self.names.iter().any(|it| found.names.contains(&it.name))
     }
 
-    /// Returns a name of the query that none of the candidates contains.
+    /// Returns a name of the query that none of the candidates contains, or `None` if the
+    /// candidates contain all names.
     pub fn unknown_name(
         &self,
         question: &WeightedQuery,
@@ -228,12 +232,13 @@ impl QueryLiteralName {
         has_hump || has_underscore || text.ends_with("()") || text.contains("::")
     }
 
-    /// Returns the position of the whole name among the words of the query.
+    /// Returns the index of the complete name among the words of the query. `None` if the name is
+    /// not one of these words.
     fn concept(&self, question: &WeightedQuery) -> Option<usize> {
         question.concept_index(self.whole_word.as_deref()?)
     }
 
-    /// Returns true if `candidate` contains the whole name as an indexed word.
+    /// Returns true if `candidate` contains the complete name as an indexed word.
     fn occurs_in(&self, question: &WeightedQuery, candidate: &ChunkCandidate) -> bool {
         let counts = self.concept(question).and_then(|at| candidate.counts.get(at));
         counts.is_some_and(|counts| counts.iter().any(|count| *count > 0))

@@ -44,7 +44,8 @@ impl WeightedQuery {
         Self { text: text.to_owned(), concepts, literals, index_by_word }
     }
 
-    /// Returns the position of `word` among the words of the query.
+    /// Returns the index of `word` among the words of the query. `None` if the query does not
+    /// contain `word`.
     pub fn concept_index(&self, word: &str) -> Option<usize> {
         self.index_by_word.get(word).copied()
     }

@@ -115,8 +115,8 @@ fn owner_bonus(rules: &RankingRules, question: &WeightedQuery, candidate: &Chunk
     rules.owner_bonus * owned / f32::max(all, 1e-6)
 }
 
-/// Adds a bonus to the candidates of files that the query mentions, by path or by a name that they
-/// define.
+/// Adds a bonus to the logit of each candidate whose file the query mentions: by the file's path,
+/// or by a name that the file defines.
 fn favor_mentioned_files(
     logits: &mut [f32],
     rules: &RankingRules,
@@ -140,7 +140,8 @@ fn favor_mentioned_files(
     }
 }
 
-/// Subtracts a penalty from each candidate for each better candidate of the same file.
+/// Subtracts a penalty from the logit of each candidate, once for each better candidate of the same
+/// file.
 fn penalize_same_file(logits: &mut [f32], rules: &RankingRules, candidates: &[ChunkCandidate]) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));

@@ -1,25 +1,28 @@
 //! Weights of the rules that adjust the reranker's scores.
 
-/// Weights of the rules that rank search results, beside the network. Penalties and bonuses are
-/// logits. They are chosen on the `tune` packages of the evaluation.
+/// Weights of the rules that adjust the scores of the ranking network. Penalties and bonuses are
+/// logits. The values were tuned on the `tune` packages of the evaluation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankingRules {
-    /// True to place a chunk that matches a name or path of the query exactly before all others.
+    /// True if a chunk that exactly matches a name or path of the query ranks before all other
+    /// chunks.
     pub exact_first: bool,
-    /// Bonus for a chunk of a file whose name or path the query mentions.
+    /// Bonus, in logits, for a chunk of a file whose name or path the query mentions.
     pub mentioned_path_bonus: f32,
-    /// Bonus for a chunk of a file that defines a name which the query mentions.
+    /// Bonus, in logits, for a chunk of a file that defines a name which the query mentions.
     pub mentioned_name_bonus: f32,
-    /// Bonus for a function with a name of one word if words of the query occur in the names that
-    /// contain it or in its path. It is scaled by the share of these words, by weight.
+    /// Bonus, in logits, for a function with a name of one word if words of the query occur in the
+    /// names that contain the function or in its path. The bonus is scaled by the share of these
+    /// words, by weight.
     pub owner_bonus: f32,
-    /// Penalty for a chunk of tests that the query does not ask for.
+    /// Penalty, in logits, for a chunk of tests that the query does not ask for.
     pub test_penalty: f32,
-    /// Penalty for a chunk of examples that the query does not ask for.
+    /// Penalty, in logits, for a chunk of examples that the query does not ask for.
     pub example_penalty: f32,
-    /// Penalty for a chunk of text that is not code: sections, settings, other text.
+    /// Penalty, in logits, for a chunk of text that is not code: sections, settings, other text.
     pub text_penalty: f32,
-    /// Penalty for each better chunk of the same file, so that results cover several files.
+    /// Penalty, in logits, for each better chunk of the same file, so that results cover several
+    /// files.
     pub same_file_penalty: f32,
     /// Weight of each chunk of a file but the best in the score of the file, from 0 to 1.
     pub more_chunks_weight: f32,

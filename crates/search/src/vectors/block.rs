@@ -267,7 +267,8 @@ pub(super) enum VectorRowSource<'d> {
 }
 
 impl VectorBlockDraft<'_> {
-    /// Writes the block of vectors to `folder`, or to memory. Unreadable vectors are left out.
+    /// Writes the block of vectors to a file in `folder`, or to memory without `folder`. Leaves out
+    /// unreadable vectors. Fails if the file cannot be written.
     pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<VectorBlock> {
         let mut room = Vec::new();
         self.rows.retain(|(_, part)| match part {

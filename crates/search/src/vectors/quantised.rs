@@ -22,7 +22,7 @@ pub struct QuantizedQueryVector {
     pub(super) zero_level: i64,
     /// Difference between two neighbouring levels in the bit planes.
     level_step: f32,
-    /// Sum of the levels of all numbers of the query vector.
+    /// Sum of the quantized levels of all numbers of the query vector.
     level_sum: i64,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct QuantizedVectorRow<'b> {
     numbers: QuantizedRowNumbers<'b>,
 }
 
-/// Numbers of a stored vector in the form of its precision.
+/// Numbers of a stored vector, encoded in the precision of the vector.
 #[derive(Debug, Clone, Copy)]
 enum QuantizedRowNumbers<'b> {
     /// Numbers of a vector, one byte each.
@@ -191,7 +191,8 @@ pub(super) fn code_bytes(dimensions: usize) -> usize {
     dimensions.div_ceil(64) * 8
 }
 
-/// Scales `vector` to length 1, after checking that it belongs to `space`.
+/// Scales `vector` to length 1. Fails if the vector has another number of dimensions than `space`,
+/// a number that is not finite, or only zeros.
 fn normalize(vector: &[f32], space: &VectorSpace) -> Result<Vec<f32>, VectorsError> {
     let wanted = space.dimensions;
     if vector.len() != wanted {

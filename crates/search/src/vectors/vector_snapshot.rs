@@ -10,7 +10,7 @@ use crate::{ChunkHash, VectorSpace};
 
 /// Number of vectors up to which a search compares all of them exactly, with all vectors in memory.
 const EXACT_VECTORS_MAX: usize = 8_192;
-/// Fewest sign bits that represent the direction of a vector well enough.
+/// Minimum number of sign bits that represent the direction of a vector well enough.
 const CODE_BITS_MIN: usize = 128;
 /// Maximum number of bytes of stored vectors that are kept in memory.
 const IN_MEMORY_BYTES_MAX: usize = 16 << 20;

@@ -48,8 +48,8 @@ impl<'a> UpstreamHandshake<'a> {
         Self { transport, capabilities, receiver, ids: AtomicU64::new(1) }
     }
 
-    /// Agrees on the protocol revision `wanted`. Without it, agrees on the newest revision that
-    /// both sides support.
+    /// Agrees with the server on the protocol revision `wanted` or, without `wanted`, on the newest
+    /// revision that both sides support. Fails if there is no common revision or no answer.
     pub(super) async fn agree(
         &self,
         wanted: Option<&'static McpRevision>,
@@ -119,8 +119,8 @@ impl<'a> UpstreamHandshake<'a> {
         self.follow(self.initialize(revision).await, revision).await
     }
 
-    /// Returns the outcome `begun` of `initialize` with the revision `asked`. If that is a refusal
-    /// that names another revision, tries again with the named revision.
+    /// Returns `begun`, the outcome of `initialize` with the revision `asked`. If the server
+    /// refused and named a different revision, sends `initialize` again with the named revision.
     async fn follow(
         &self,
         begun: Result<NegotiatedRevision, UpstreamRequestFailure>,

@@ -25,7 +25,7 @@ impl FetchedSkills {
         }
     }
 
-    /// Returns the fetched skill whose folder contains `uri`.
+    /// Returns the fetched skill whose folder contains `uri`, if there is one.
     pub(crate) fn skill_of(&self, uri: &str) -> Option<Skill> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().filter(|skill| skill_index::is_in_folder(skill, uri));

@@ -50,7 +50,7 @@ impl SkillIndex {
         Self { all, files }
     }
 
-    /// Returns the listed skill whose `SKILL.md` has the URI `uri`.
+    /// Returns the listed skill whose `SKILL.md` has the URI `uri`, if there is one.
     pub(crate) fn skill(&self, uri: &str) -> Option<&Skill> {
         let at = self.all.binary_search_by(|skill| skill.uri.as_str().cmp(uri)).ok()?;
         Some(&self.all[at])
@@ -158,7 +158,7 @@ pub(crate) fn is_normal_form(uri: &str) -> bool {
         && escapes_well
 }
 
-/// Returns the scheme of `uri` with `://`, unless it is a general scheme such as `https://`.
+/// Returns the scheme of `uri` with `://`, or `None` if it is a general scheme such as `https://`.
 pub(crate) fn own_scheme(uri: &str) -> Option<&str> {
     let end = uri.find("://")? + 3;
     let scheme = &uri[..end];

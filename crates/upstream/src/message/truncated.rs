@@ -56,8 +56,8 @@ pub(crate) fn kind_of_message(start: &[u8]) -> TruncatedMessageKind {
     }
 }
 
-/// Returns the id at the end of a JSON-RPC message. An id at this place belongs to the top-level
-/// object.
+/// Returns the id of a JSON-RPC message if it is the last member, or the last but `jsonrpc`. A
+/// member at the end belongs to the top-level object.
 fn id_at_end(end: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(end);
     let members = text.trim_end().strip_suffix('}')?.trim_end();
@@ -82,7 +82,7 @@ struct TruncatedJsonScanner<'a> {
 }
 
 impl<'a> TruncatedJsonScanner<'a> {
-    /// Returns the next byte of the text that is not white space.
+    /// Returns the next byte that is not white space, or `None` at the end of the text.
     fn next(&mut self) -> Option<u8> {
         loop {
             let byte = *self.text.get(self.at)?;

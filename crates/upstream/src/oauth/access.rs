@@ -60,7 +60,8 @@ impl UpstreamOAuthAccess {
         self.credentials.settings.redirect_port
     }
 
-    /// Starts a sign-in to the upstream that returns to the URL `redirect`.
+    /// Starts a sign-in to the upstream that returns to the URL `redirect`. Reports each step to
+    /// `callback`.
     ///
     /// # Errors
     ///
@@ -115,8 +116,8 @@ impl UpstreamOAuthAccess {
         Ok(was_signed_in)
     }
 
-    /// Performs each step of authorization and reports its outcome. Returns true if all steps
-    /// succeeded.
+    /// Performs each step of authorization and reports its outcome to `callback`. Returns true if
+    /// all steps succeeded.
     pub async fn examine(&self, callback: &mut AuthorizationStepCallback<'_>) -> bool {
         let steps = &mut AuthorizationStepReporter(Some(callback));
         let outcome = self.examine_steps(steps).await;
@@ -209,7 +210,8 @@ impl UpstreamOAuthAccess {
         scopes
     }
 
-    /// Returns the OAuth client for the sign-in. Registers a client if needed.
+    /// Returns the OAuth client for the sign-in: the configured client, or a newly registered one.
+    /// Fails if the registration fails, or if the authorization server has changed.
     async fn client_for(
         &self,
         found: &DiscoveredAuthorizationServer,

@@ -36,8 +36,8 @@ impl AssertionSigningKey {
     ///
     /// # Errors
     ///
-    /// Returns an error if the key is invalid or of an unsupported kind. The error contains no part
-    /// of the key.
+    /// Returns an error if the key is invalid or its algorithm is not supported. The error contains
+    /// no part of the key.
     pub(crate) fn read(pem: &str, id: Option<String>) -> Result<Self, String> {
         // Environment variables often hold the lines joined by `\n`.
         let pem = pem.replace("\\n", "\n");

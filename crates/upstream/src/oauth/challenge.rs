@@ -88,7 +88,8 @@ fn unquoted(value: &str) -> String {
     plain
 }
 
-/// Returns all `WWW-Authenticate` values of `headers`, joined by commas.
+/// Returns all `WWW-Authenticate` values of `headers`, joined by commas, or `None` if there are
+/// none.
 pub(crate) fn challenges(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
     let all: Vec<_> = all.collect();

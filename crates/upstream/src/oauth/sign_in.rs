@@ -82,7 +82,8 @@ impl SignInAttempt {
         Ok((self.found, self.client, tokens))
     }
 
-    /// Returns the authorization code in `query` after checking its state and issuer.
+    /// Returns the authorization code in `query` after checking the state and the issuer in
+    /// `query`. Fails if a check fails or the person denied the sign-in.
     fn code_in(&self, query: &str) -> Result<String, String> {
         let parameter = |wanted: &str| {
             let mut all = form_urlencoded::parse(query.as_bytes());
@@ -120,7 +121,7 @@ impl SignInAttempt {
     }
 }
 
-/// Returns 256 random bits in base64url.
+/// Returns 256 random bits in base64url. Fails if the system provides no random numbers.
 pub(super) fn random_token() -> Result<String, String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;

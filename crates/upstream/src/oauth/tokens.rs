@@ -63,7 +63,8 @@ struct ClientRegistrationResponse {
 }
 
 impl OAuthClient {
-    /// Creates the OAuth client with the known id `id`.
+    /// Creates the OAuth client with the id `id`, which `server` already knows. The client
+    /// authenticates with the credential `proof`.
     pub(crate) fn with_id(
         server: &AuthorizationServerMetadata,
         id: String,
@@ -224,7 +225,7 @@ struct OAuthErrorBody {
 }
 
 /// Requests tokens from `server` as `client` with the `fields` of a grant and the requested
-/// `scopes`.
+/// `scopes`. Fails if the server refuses the request or cannot be reached.
 pub(crate) async fn request_tokens(
     fetcher: &OAuthRequestClient,
     server: &AuthorizationServerMetadata,

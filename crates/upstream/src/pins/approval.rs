@@ -47,7 +47,7 @@ pub struct PinPolicy {
     pub on_change: PinMismatchReaction,
 }
 
-/// A tool of an upstream in the form that clients see.
+/// A tool of an upstream, as clients see it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServedUpstreamTool {
     /// Entry of the tool in the tool list.

@@ -186,8 +186,9 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
     all
 }
 
-/// Compares the behaviour hints of a tool. A riskier hint is breaking, because policy relied on the
-/// old hint. A milder hint is widening, because rules allow more calls.
+/// Adds the differences between the behaviour hints of a tool to `all`. A riskier hint is breaking,
+/// because policy relied on the old hint. A milder hint is widening, because rules allow more
+/// calls.
 fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<PinDifference>) {
     for (hint, default, worse) in [
         ("readOnlyHint", false, false),

@@ -213,7 +213,8 @@ enum InjectionSignPattern {
 }
 
 /// Finds the first sign of instruction-like text in sentences of `after` that `before` does not
-/// contain. Returns the phrase that reports it, e.g. ``has a link: `https://…` ``.
+/// contain. Returns the phrase that reports the sign, e.g. ``has a link: `https://…` ``, or `None`
+/// if there is no sign.
 pub(super) fn added_sign(before: &[&str], after: &[&str]) -> Option<String> {
     let known: HashSet<_> = before.iter().copied().flat_map(sentences).map(normalize).collect();
     let words: HashSet<_> = before.iter().flat_map(|text| text.split_whitespace()).collect();
@@ -226,7 +227,7 @@ pub(super) fn added_sign(before: &[&str], after: &[&str]) -> Option<String> {
     })
 }
 
-/// A sentence in the two forms that are searched for signs of instruction-like text.
+/// A sentence, prepared in two ways for the search for signs of instruction-like text.
 struct ScannedSentence<'t> {
     text: &'t str,
     /// The sentence in lower case, without invisible characters.
@@ -248,8 +249,8 @@ impl<'t> ScannedSentence<'t> {
         Self { text, plain, words }
     }
 
-    /// Returns the part of the sentence that matches the sign. `known` contains the words of the
-    /// earlier texts.
+    /// Returns the part of the sentence that matches the sign `pattern`, if any. `known` contains
+    /// the words of the earlier texts.
     fn find_sign(&self, pattern: &InjectionSignPattern, known: &HashSet<&str>) -> Option<String> {
         let new = || self.text.split_whitespace().filter(|word| !known.contains(word));
         let one_of = |all: &[&str], has: &dyn Fn(&str) -> bool| {
@@ -323,7 +324,7 @@ fn stands_alone(text: &str, place: &str) -> bool {
     })
 }
 
-/// Returns the link in `word`, except links to JSON Schema dialects.
+/// Returns the link in `word`, if there is one. Links to JSON Schema dialects do not count.
 fn find_link(word: &str) -> Option<String> {
     let small = word.to_lowercase();
     let starts = ["https://", "http://", "wss://", "ws://", "ftp://", "data:", "javascript:"];
@@ -334,7 +335,8 @@ fn find_link(word: &str) -> Option<String> {
     (!is_dialect).then(|| clip(link))
 }
 
-/// Returns the first run of base64 characters that is long enough to hide text.
+/// Returns the first run of base64 characters in `word` that is long enough to hide text, if there
+/// is one.
 fn find_base64(word: &str) -> Option<String> {
     const CHARS_MIN: usize = 80;
     let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');

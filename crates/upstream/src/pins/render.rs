@@ -124,7 +124,8 @@ fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDef
     }
 }
 
-/// Writes a line diff of the part `name` of a tool's definition to `text`.
+/// Appends to `text` a line diff of the part `name` of a tool's definition, from the text `was` to
+/// the text `is`.
 fn write_line_diff(text: &mut String, name: &str, was: &str, is: &str) {
     _ = writeln!(text, "  {name}");
     let diff = TextDiff::from_lines(was, is);

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::differences::{PinDifference, PinDifferenceSeverity};
 use toolgate_contract::printable;
 
-/// Deepest level of a schema that is compared. A difference further down is reported at this level.
+/// Deepest level of a schema that is compared. A difference at a deeper level is reported at this
+/// level.
 const DEPTH_MAX: usize = 32;
 
 /// Schema keywords that do not constrain values.
@@ -275,8 +276,8 @@ fn accepts_any(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Returns the types that the keyword `type` with the value `of` allows. `number` includes
-/// `integer`.
+/// Returns the types that the keyword `type` with the value `of` allows, or `None` if any type is
+/// allowed. `number` includes `integer`.
 fn allowed_types(of: Option<&Value>) -> Option<BTreeSet<String>> {
     let mut types = match of? {
         Value::String(one) => BTreeSet::from([one.clone()]),

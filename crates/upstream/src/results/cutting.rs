@@ -101,7 +101,7 @@ struct ResultTruncator<'a> {
     stored: Vec<(ResourceSpec, StoredData)>,
 }
 
-/// The parts of a result's text that will be left out.
+/// The parts of a result's text that will be cut.
 struct TruncationPlan {
     parts: Vec<ResultTextPart>,
     /// True if short embedded texts are merged into the text of the result, because there are too
@@ -236,7 +236,8 @@ impl ResultTruncator<'_> {
         })
     }
 
-    /// Stores `text` and returns only its beginning and end. `what` names the text in the note.
+    /// Stores `text` and returns only its beginning and end. Adds a link to the stored text to
+    /// `links`, and a note that calls the text `what`.
     fn shorten(
         &mut self,
         what: &str,

@@ -71,7 +71,7 @@ pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolE
 /// The fields to pick from a JSON value, as a tree of names.
 #[derive(Default)]
 struct JsonFieldSelection {
-    /// True if the JSON value at this node of the tree is picked whole.
+    /// True if the complete JSON value at this node of the tree is picked.
     is_whole: bool,
     members: BTreeMap<String, JsonFieldSelection>,
 }
@@ -89,8 +89,8 @@ impl JsonFieldSelection {
         root
     }
 
-    /// Returns the picked part of `value`, or `None` if there is none. An item of a list is picked
-    /// by its index, or as if its fields were those of the list.
+    /// Returns the picked part of `value`, or `None` if there is none. In a list, a name is the
+    /// index of an item, or else a field of each item.
     fn pick(&self, value: &Value) -> Option<Value> {
         if self.is_whole {
             return Some(value.clone());
@@ -133,7 +133,8 @@ fn field_names(field: &str) -> Vec<String> {
     names.map(|name| name.trim_matches(['"', '\'']).to_owned()).collect()
 }
 
-/// Collects the names of the fields of `value` down to `depth`. A list stands for its first item.
+/// Appends to `found` the names of the fields of `value` down to `depth`, after the prefix `path`.
+/// A list stands for its first item.
 fn collect_fields(value: &Value, path: &str, depth: usize, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) if depth > 0 => {

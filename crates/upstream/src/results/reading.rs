@@ -141,7 +141,7 @@ impl Tool for ReadStoredResult {
 /// take no more memory than one.
 static PARSING: Semaphore = Semaphore::const_new(1);
 
-/// Returns the JSON in `text` with only the `fields`. Works on another thread.
+/// Returns the JSON in `text` with only the `fields`. Parses the JSON on a blocking thread.
 async fn pick(text: Arc<str>, fields: Vec<String>) -> Result<Arc<str>, ToolError> {
     let permit = PARSING.acquire().await;
     let permit =

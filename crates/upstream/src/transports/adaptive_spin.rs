@@ -36,7 +36,7 @@ pub(super) struct AnswerBusyPollState {
 /// The task that spins (polls without sleeping) for an answer.
 enum AnswerBusyPollTask {
     /// The task that waits for the answer, which yields between polls. The task spins only on a
-    /// single-threaded runtime. On others, each poll would wake another thread.
+    /// single-threaded runtime, because each poll would wake a further thread on other runtimes.
     Waiter,
     /// The task that reads from the connection. It spins on request.
     Reader { signal: Notify, is_wanted: AtomicBool },
@@ -105,7 +105,7 @@ impl AnswerBusyPollState {
         answer
     }
 
-    /// Waits until a reader asks the task to spin (poll without sleeping).
+    /// Waits until a task that waits for an answer asks the reader to spin (poll without sleeping).
     pub(super) async fn wait_wanted(&self) {
         let AnswerBusyPollTask::Reader { signal, is_wanted } = &self.spinner else {
             return std::future::pending().await;

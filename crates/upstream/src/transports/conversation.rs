@@ -105,8 +105,8 @@ impl UpstreamConversationState {
 impl UpstreamConversation {
     /// Starts a conversation with an upstream. `receiver` gets messages that belong to no request.
     ///
-    /// Returns it with the receiver of outgoing messages, and a token that is cancelled when the
-    /// conversation is dropped.
+    /// Returns the conversation, the receiver of outgoing messages, and a token that is cancelled
+    /// when the conversation is dropped.
     pub(super) fn start(
         receiver: Arc<dyn MessageReceiver>,
         hold: KeepActiveGuard,
@@ -142,8 +142,8 @@ impl UpstreamConversation {
         let _ = self.shared.refused_hosts.set(refused_hosts);
     }
 
-    /// Returns the spinner, through which a waiting task makes the reader spin (poll without
-    /// sleeping).
+    /// Returns the state through which a task that waits for an answer makes the reader spin (poll
+    /// without sleeping).
     pub(super) fn spin(&self) -> &Arc<AnswerBusyPollState> {
         &self.shared.spin
     }
@@ -196,7 +196,7 @@ impl OutgoingMessageQueue {
         Ok(())
     }
 
-    /// Sends the message to the upstream unless the queue is full.
+    /// Sends `message` to the upstream, or drops the message if the queue is full.
     fn try_send(&self, message: Bytes) {
         if let Ok(permit) = self.queue.try_reserve() {
             self.add_waiting();
@@ -257,8 +257,8 @@ pub(crate) async fn run_until(ends: CancellationToken, work: impl Future<Output 
 }
 
 impl IncomingMessageReceiver {
-    /// Fails the request that an overlong message answers. If its id is unreadable, all requests in
-    /// flight fail.
+    /// Fails the request that an overlong answer belongs to. If the answer's id is unreadable,
+    /// fails all requests in flight.
     pub(crate) fn fail_too_long(&self, cut: &TruncatedText, bytes_max: usize) {
         let shared = &self.shared;
         let all = match kind_of_truncated(cut) {
@@ -345,7 +345,8 @@ impl IncomingMessageReceiver {
     }
 }
 
-/// A request to an upstream that waits for its answer. Dropping it early sends a cancellation.
+/// A request to an upstream that waits for its answer. Dropping the guard before the answer arrives
+/// sends a cancellation.
 struct PendingRequestGuard<'a> {
     conversation: &'a UpstreamConversation,
     id: u64,

@@ -40,14 +40,14 @@ pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 /// Maximum number of bytes of a response's body that an error message shows.
 const SHOWN_BODY_BYTES: usize = 200;
-/// Id in place of a request's id for a stream that answers no request.
+/// Value that stands for a missing request id, for a stream that answers no request.
 const NO_REQUEST: u64 = u64::MAX;
 /// Timeout of an HTTP request that sends a notification.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of an HTTP request that sends an answer to the server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A Streamable HTTP transport. Dropping it ends the session.
+/// A Streamable HTTP transport. Dropping the transport ends the session.
 pub(crate) struct HttpTransport(Arc<UpstreamHttpEndpoint>, DropGuard);
 
 /// HTTP endpoint of an upstream with the state of its session.
@@ -225,8 +225,8 @@ impl UpstreamHttpEndpoint {
         self.answer_in_stream(response, id, &receiver).await
     }
 
-    /// Handles the messages in a server-sent event. Returns the answer to the request `id` if it is
-    /// among them.
+    /// Handles the messages in a server-sent event. Returns the answer to the request `id` if one
+    /// of the messages is this answer.
     fn handle_messages(
         self: &Arc<Self>,
         data: &[u8],

@@ -20,7 +20,8 @@ const ABANDONED_FOR: Duration = Duration::from_secs(60);
 /// Requests to an upstream that are in flight, by id, each with data `T` of the transport.
 pub(super) struct InFlightRequests<T> {
     all: Mutex<HashMap<u64, InFlightRequest<T>>>,
-    /// Abandoned calls that the server may still work on, oldest first.
+    /// Calls for whose answers no caller waits, and which the server may still process, oldest
+    /// first.
     abandoned: Mutex<VecDeque<AbandonedUpstreamCall>>,
     /// Receiver of the upstream's messages that belong to no request.
     receiver: Arc<dyn MessageReceiver>,
@@ -85,8 +86,8 @@ impl<T> InFlightRequests<T> {
         self.all().drain().map(|(_, one)| one.data).collect()
     }
 
-    /// Removes a request for which nobody waits any longer. Remembers the call of the request,
-    /// because the call may still ask questions.
+    /// Removes the request `id`, for which no caller waits any longer. Remembers the call of the
+    /// request, because the call may still ask questions.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
         let InFlightRequest { receiver, is_listen, data } = self.all().remove(&id)?;
         // Requests that belong to no caller cause no questions.
@@ -115,8 +116,10 @@ impl<T> InFlightRequests<T> {
 
     /// Returns the receiver of an upstream's request that does not show to which call it belongs.
     ///
-    /// If one call is in flight, it receives the request. If several are, none receives it, because
-    /// a caller must not see the questions of another call.
+    /// If one call is in flight, returns the receiver of this call. If none is, returns the
+    /// connection's own receiver. If several are, returns `None`, because a caller must not see the
+    /// questions of a different call. For `roots/list`, returns the connection's own receiver
+    /// instead of `None`.
     fn question_receiver(&self, method: &str) -> Option<Arc<dyn MessageReceiver>> {
         let sole = {
             let all = self.all();
@@ -153,10 +156,11 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// Returns the receivers of an upstream's log line, which does not show its call.
+    /// Returns the receivers of an upstream's log line, which does not show to which call it
+    /// belongs.
     ///
-    /// If all calls in flight have the same caller, all of them receive it. Otherwise none does,
-    /// because a caller must not read the log of another caller.
+    /// If all calls in flight have the same caller, returns the receivers of all these calls.
+    /// Otherwise, returns none, because a caller must not read the log of a different caller.
     fn log_receivers(&self) -> Vec<Arc<dyn MessageReceiver>> {
         let calls: Vec<_> = {
             let all = self.all();

@@ -113,7 +113,7 @@ fn is_only_status(body: &str) -> bool {
     words.all(|word| STATUS_WORDS.contains(&word))
 }
 
-/// Returns `text` with a space in place of each HTML tag.
+/// Returns `text` with each HTML tag replaced by a space.
 fn without_tags(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut is_tag = false;

@@ -14,8 +14,8 @@ use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
 use crate::transport::UpstreamRequestFailure;
 use crate::world::{NetworkAddress, UpstreamSystemAccess};
 
-/// Maximum number of times that a request is repeated with another token: once for an expired
-/// token, and once for a missing scope.
+/// Maximum number of times that a request is repeated with a new token: once for an expired token,
+/// and once for a missing scope.
 const TOKEN_RETRIES: u32 = 2;
 
 /// Maximum number of idle HTTP connections to an upstream.
@@ -158,8 +158,8 @@ impl UpstreamEndpoint {
         }
     }
 
-    /// Returns true if a response with `status` refuses the token, so that another token might be
-    /// accepted.
+    /// Returns true if a response with `status` and `headers` refuses the token, and a new token
+    /// might be accepted.
     pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
         let wants_more =
             || challenges(headers).is_some_and(|text| BearerChallenge::parse(&text).lacks_scope());
@@ -171,7 +171,8 @@ impl UpstreamEndpoint {
             }
     }
 
-    /// Obtains another token after the upstream refused `token`.
+    /// Obtains a new token after the upstream refused the header `token` in a response with
+    /// `status` and `headers`.
     pub(crate) async fn replace_refused_token(
         &self,
         token: Option<&HeaderValue>,

@@ -21,7 +21,7 @@ pub(super) struct PipeLineWriter {
 /// Lines that wait to be written to the pipe.
 struct LineWriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Buffer of lines that are not completely written.
+    /// Bytes of accepted lines that are not completely written.
     rest: Vec<u8>,
     /// Number of bytes at the start of the buffer that are already written.
     written_bytes: usize,

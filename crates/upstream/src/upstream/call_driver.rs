@@ -58,7 +58,8 @@ pub(crate) struct UpstreamCallStart {
     pub(crate) connection: Arc<UpstreamConnection>,
     /// The dedicated connection of the call, if it has one.
     pub(crate) dedicated: Option<DedicatedConnection>,
-    /// Guard of the task that the call became. It cancels the task if nobody waits for it.
+    /// Guard of the task that the call became. The guard cancels the task if no call waits for the
+    /// task any longer.
     pub(crate) task: Option<UpstreamTaskGuard>,
 }
 
@@ -113,11 +114,11 @@ impl SuspendedCalls {
         self.lock().remove(name).map(|suspended| suspended.call)
     }
 
-    /// Drops one suspended call to make room for a call of `caller`.
+    /// Drops one suspended call, so that a call of `caller` can use its connection.
     ///
-    /// Prefers the caller's own call that has waited longest. If the caller has none and the
-    /// connections are shared (`is_shared`), drops a call of the caller with the most suspended
-    /// calls.
+    /// Prefers the suspended call of `caller` that has waited longest. If `caller` has none and all
+    /// callers share the connections (`is_shared`), drops a call of the caller with the most
+    /// suspended calls.
     pub(crate) fn evict_one(&self, caller: &Caller, is_shared: bool) {
         let mut all = self.lock();
         let mut counts = HashMap::<_, usize>::new();
@@ -135,7 +136,8 @@ impl SuspendedCalls {
         }
     }
 
-    /// Suspends a call of `caller`, and returns the name with which the client resumes it.
+    /// Suspends a call of `caller`, and returns the name with which the client resumes it. Fails if
+    /// too many calls are suspended.
     fn suspend(&self, caller: &Caller, running: RunningUpstreamCall) -> Result<String, ToolError> {
         let mut all = self.lock();
         if all.len() >= SUSPENDED_MAX {
@@ -381,7 +383,7 @@ where
 }
 
 /// Asks the caller the questions of one round, and adds the answers to the `params` of the call's
-/// next request.
+/// next request. Fails if the caller cannot answer.
 async fn answer_round(
     ctx: &ToolContext,
     round: StatelessQuestionState,

@@ -72,7 +72,8 @@ impl CallerUpstreamInstances {
 }
 
 impl Upstream {
-    /// Returns the caller's own upstream instance, if callers do not share one.
+    /// Returns the upstream instance for the caller or session of `ctx`, or `None` if all callers
+    /// share this instance. Fails if the caller has no token but needs one.
     pub(crate) fn instance_for(&self, ctx: &ToolContext) -> Result<Option<Arc<Self>>, ToolError> {
         if self.owner != UpstreamInstanceOwner::Shared {
             return Ok(None);
@@ -132,7 +133,8 @@ impl Upstream {
         oauth.is_some_and(|oauth| oauth.grant == OAuthGrant::TokenExchange)
     }
 
-    /// Returns the bearer token of `caller` if it is exchanged for a token of this upstream.
+    /// Returns the bearer token of `caller` if callers' tokens are exchanged for tokens of this
+    /// upstream, and `None` otherwise. Fails if the caller has no token to exchange.
     fn exchanged_bearer<'a>(
         &self,
         caller: &'a Caller,

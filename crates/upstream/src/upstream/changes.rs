@@ -84,7 +84,8 @@ impl Upstream {
         listening.take_if(|listening| listening.connection.ptr_eq(&Arc::downgrade(link)));
     }
 
-    /// Watches the resource `uri` until the returned guard is dropped.
+    /// Watches the resource `uri` until the returned guard is dropped. Fails if the upstream
+    /// refuses the subscription.
     pub(crate) async fn watch(&self, uri: &str) -> Result<KeepActiveGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
         let _lock = self.watches.request_lock(uri).lock_owned().await;
@@ -291,7 +292,7 @@ impl ResourceWatchCounts {
     }
 }
 
-/// A watched resource. Dropping it ends the watch.
+/// A watch of a resource at the upstream. Dropping the value ends the watch.
 struct UpstreamResourceWatch {
     counts: Arc<ResourceWatchCounts>,
     uri: String,

@@ -109,7 +109,8 @@ impl Upstream {
         self.health.current()
     }
 
-    /// Returns the current connection to the upstream. Connects if there is none.
+    /// Returns the current connection to the upstream. Connects if there is none. Fails if the
+    /// upstream cannot be reached.
     pub(crate) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
         if let Some(link) = self.live_connection() {
             return Ok(link);

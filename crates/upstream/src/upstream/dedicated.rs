@@ -116,10 +116,10 @@ impl DedicatedConnectionPool {
 }
 
 impl DedicatedConnection {
-    /// Returns the connection to the pool for reuse. Must be called when the call has its answer.
+    /// Returns the connection to the pool for reuse. Call this when the call has its answer.
     ///
     /// The connection of an interrupted call is dropped instead, because the upstream may still ask
-    /// questions of that call over it.
+    /// questions of that call over the connection.
     pub(crate) fn finish(mut self) {
         self.is_done = true;
     }

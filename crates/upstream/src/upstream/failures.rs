@@ -57,6 +57,7 @@ impl Upstream {
     }
 
     /// Returns the time since which the upstream is unavailable, as ` since TIME`, and the reason.
+    /// `None` if the last attempt to reach the upstream succeeded or there was none.
     fn outage(&self) -> Option<(String, String)> {
         let UpstreamHealth { is_failing, since, last_error } = self.health();
         let why = last_error.filter(|_| is_failing == Some(true))?;

@@ -144,7 +144,7 @@ impl Upstream {
         })
     }
 
-    /// Returns true if the upstream may have a tool with the name `name`.
+    /// Returns true if the upstream may have a tool named `name`. Always true for `None`.
     pub(crate) fn may_have(&self, name: Option<&str>) -> bool {
         let Some(name) = name.filter(|_| !self.prefix().is_empty()) else { return true };
         let begins = format!("{}.", self.prefix());

@@ -92,7 +92,7 @@ const SUBSCHEMAS: [&str; 16] = [
 /// Maximum number of notes on the repairs of one schema.
 const NOTES_MAX: usize = 5;
 
-/// Repairs the schema of a tool's arguments. Returns a note on each repair.
+/// Repairs `schema`, the JSON Schema of a tool's arguments. Returns a note on each repair.
 pub(super) fn repair_input_schema(schema: &mut Value) -> Vec<String> {
     let mut notes = repair_schema(schema);
     // Arguments are always an object, and clients refuse a schema without this type.
@@ -105,8 +105,8 @@ pub(super) fn repair_input_schema(schema: &mut Value) -> Vec<String> {
     notes
 }
 
-/// Repairs common errors in a tool's schema. Returns a note on each repair, for at most five of
-/// them.
+/// Repairs common errors in `schema`, a JSON Schema of a tool. Returns notes on the repairs, at
+/// most five.
 pub(super) fn repair_schema(schema: &mut Value) -> Vec<String> {
     // In draft 4, `exclusiveMinimum` is a boolean.
     let declared = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
@@ -130,7 +130,7 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Repairs the schema at the JSON pointer `at`, and the schemas in it.
+    /// Repairs `schema`, which is at the JSON pointer `at`, and the schemas inside it.
     fn visit(&mut self, schema: &mut Value, at: &str) {
         let Value::Object(keywords) = schema else { return };
         self.remove_nulls(keywords, at);
@@ -178,7 +178,8 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Replaces the name of a type, written instead of a schema, by the schema of that type.
+    /// Replaces `schema` by the schema of a type if it is only the name of this type, such as
+    /// `"string"`.
     fn expand_type(&mut self, schema: &mut Value, at: &str, keyword: &str) {
         if let Some(expanded) = schema.as_str().and_then(schema_named) {
             *schema = expanded;
@@ -196,7 +197,7 @@ impl ToolSchemaRepair {
     }
 
     /// Replaces an empty list where the schema must have an object, and removes an empty object
-    /// where it must have a list. PHP does not distinguish the two.
+    /// where it must have a list. PHP programs write empty lists and objects in the same way.
     fn replace_empty_lists(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in SCHEMA_MAPS {
             if keywords.get(name) == Some(&json!([])) {
@@ -210,7 +211,8 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Converts a boolean bound (`exclusiveMinimum` of JSON Schema draft 4) into a number.
+    /// Converts the boolean bound `exclusive` of JSON Schema draft 4, such as `exclusiveMinimum`,
+    /// into a number.
     fn repair_bound(
         &mut self,
         keywords: &mut Map<String, Value>,

@@ -146,7 +146,8 @@ impl UpstreamTaskGuard {
         Self { link: link.clone(), id: Some(id) }
     }
 
-    /// Records that the task of the upstream has ended.
+    /// Records that the task of the upstream has ended, so that dropping the guard does not cancel
+    /// it.
     fn finish(mut self) {
         self.id = None;
     }

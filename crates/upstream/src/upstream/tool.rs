@@ -159,8 +159,8 @@ impl Upstream {
     }
 }
 
-/// Collects the properties of `schema` that are marked with `x-mcp-header`, which makes clients
-/// repeat them in HTTP headers.
+/// Appends to `found` the properties of `schema` that are marked with `x-mcp-header`, which makes
+/// clients repeat them in HTTP headers. `path` is the path of `schema` in the tool's schema.
 fn collect_header_arguments(
     schema: &Value,
     path: &mut Vec<String>,

@@ -17,8 +17,8 @@ pub(super) struct LeadingComments {
 }
 
 impl OutlineBuilder<'_, '_> {
-    /// Processes the comment `node`, which documents the item that contains it or the next
-    /// definition.
+    /// Adds the comment `node` to the documentation of the definition that contains it, or keeps it
+    /// in `level` for the next definition.
     pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut SyntaxTreeLevel) {
         let (first, last) = self.line_span(node);
         if level.last_line == Some(first) {

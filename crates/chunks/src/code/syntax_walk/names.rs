@@ -57,7 +57,7 @@ pub(super) fn definition_names(node: Node<'_>, text: &str) -> DefinitionNames {
     named
 }
 
-/// Collects the names in the fields of the syntax node `node`.
+/// Adds the names in the fields of the syntax node `node` to `named`.
 fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
     for field in ["name", "property", "key", "left"] {
         if let Some(name) = node.child_by_field_name(field) {
@@ -104,7 +104,7 @@ fn collect_field_names(node: Node<'_>, text: &str, named: &mut DefinitionNames) 
     }
 }
 
-/// Collects the defined `name`, which is a plain or a qualified identifier.
+/// Adds the defined `name`, which is a plain or a qualified identifier, to `named`.
 fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
     let name_text = &text[name.byte_range()];
     match name.kind() {
@@ -159,7 +159,7 @@ fn collect_name(name: Node<'_>, text: &str, named: &mut DefinitionNames) {
     }
 }
 
-/// Collects the name that the declarator `node` of C or C++ declares.
+/// Adds the name that the declarator `node` of C or C++ declares to `named`.
 fn collect_declared(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
     let mut node = node;
     for _ in 0..DECLARATORS_MAX {
@@ -195,7 +195,8 @@ fn collect_declared(node: Node<'_>, text: &str, named: &mut DefinitionNames) {
     }
 }
 
-/// Returns the bare name of a type: `Etag` of `&mut fmt::Etag<T>`.
+/// Returns the bare name of a type, such as `Etag` for `&mut fmt::Etag<T>`. `None` if the type has
+/// no name.
 fn type_name(node: Node<'_>, text: &str) -> Option<String> {
     let type_text = text[node.byte_range()].trim_start_matches('(');
     // A Go receiver has a name before its type.
@@ -316,7 +317,8 @@ fn head_end(node: Node<'_>, text: &str) -> usize {
     node.start_byte() + until
 }
 
-/// Collects the ranges of attributes and comments in the definition `node` before `to`, in order.
+/// Appends to `into` the byte ranges of attributes and comments in the definition `node` before the
+/// byte `to`, in order.
 fn collect_left_out(
     node: Node<'_>,
     grammar: &LoadedGrammar,

@@ -18,7 +18,7 @@ const PROGRESS_CHECKS_MAX: usize = 25_000;
 const MEMORY_MAX: usize = 64 << 20;
 /// Memory that the parse of an empty text may use, in bytes.
 const MEMORY_BASE: usize = 8 << 20;
-/// Additional memory that a parse may use for each byte of text.
+/// Additional memory that a parse may use for each byte of text, in bytes.
 const MEMORY_PER_BYTE: usize = 128;
 /// Maximum processor time of a parse. Some grammars do much work between two progress checks.
 const TIME_MAX: Duration = Duration::from_millis(1500);

@@ -40,8 +40,9 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
     }
 }
 
-/// Returns `url` if a person may be asked to open it: a page of the web, written in printable
-/// ASCII. Other schemes, such as `javascript:` and `file:`, act on the person's own machine.
+/// Returns `url` if a person may be asked to open it: an `http` or `https` URL in printable ASCII.
+/// Otherwise, returns the reason. Other schemes, such as `javascript:` and `file:`, act on the
+/// person's own machine.
 fn web_page(url: String) -> Result<String, &'static str> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
     if !matches!(scheme.as_str(), "https" | "http") {

@@ -84,7 +84,8 @@ pub fn discover_params(revision: &McpRevision) -> Value {
     request_params(Map::new(), &UpstreamRequestMetadata::default(), revision)
 }
 
-/// Adds the `_meta` that the protocol revision `revision` requires to `params`.
+/// Returns `params` with the `_meta` member that the protocol revision `revision` requires.
+/// `beside` is the metadata to send.
 pub fn request_params(
     mut params: Map<String, Value>,
     beside: &UpstreamRequestMetadata<'_>,

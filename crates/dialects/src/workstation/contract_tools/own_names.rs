@@ -7,8 +7,8 @@ use super::{ContractToolBehavior, WorkstationContractTool};
 use crate::tool_mentions::rename_tools;
 use crate::workstation::encoding::dialect_name;
 
-/// Parameters of catalog tools that no tool of the workstation contract has, in the form in which
-/// messages quote them. Advice about these parameters is left out.
+/// Parameters of catalog tools that no tool of the workstation contract has, quoted as in messages.
+/// Advice about these parameters is left out.
 const FOREIGN_PARAMETERS: [&str; 35] = [
     "`all`",
     "`allow_empty`",

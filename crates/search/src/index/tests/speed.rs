@@ -68,7 +68,7 @@ fn one(snapshot: &IndexSnapshot, query: &str) -> usize {
     rank(&question, &snapshot.statistics(), &found.candidates, true, 10).len()
 }
 
-/// Returns the processor time of this thread.
+/// Returns the processor time that this thread has used.
 fn busy() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
@@ -79,7 +79,7 @@ fn unheard(number: u8) -> String {
     format!("qqzz{}{}", char::from(b'a' + number / 26), char::from(b'a' + number % 26))
 }
 
-/// Measures the parts of a search: by words alone, by vectors alone, ranking alone.
+/// Returns the durations of the parts of a search: by words alone, by vectors alone, ranking alone.
 fn parts_of_one(snapshot: &IndexSnapshot, query: &str) -> [Duration; 4] {
     let filter = DocumentFilter::default();
     let at = Instant::now();

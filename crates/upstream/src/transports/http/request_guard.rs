@@ -6,8 +6,8 @@ use super::{NOTIFY_TIMEOUT, UpstreamHttpEndpoint};
 use crate::message;
 use crate::transport::OutgoingMessage;
 
-/// An HTTP request that waits for its answer. Dropping it early sends a cancellation, if the
-/// protocol has one.
+/// An HTTP request that waits for its answer. Dropping the guard before the answer arrives sends a
+/// cancellation, if the protocol has one.
 pub(super) struct HttpRequestGuard {
     pub(super) endpoint: Arc<UpstreamHttpEndpoint>,
     pub(super) id: u64,

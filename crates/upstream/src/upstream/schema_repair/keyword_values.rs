@@ -53,7 +53,7 @@ const SINGLE_SCHEMAS: [&str; 12] = [
 ];
 
 impl ToolSchemaRepair {
-    /// Repairs the values of the schema `keywords`. Their schema is at the JSON pointer `at`.
+    /// Repairs the values of `keywords`, the keywords of the schema at the JSON pointer `at`.
     pub(super) fn repair_values(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         self.unquote(keywords, at);
         self.repair_numbers(keywords, at);
@@ -63,7 +63,7 @@ impl ToolSchemaRepair {
         self.repair_names(keywords, at);
     }
 
-    /// Replaces booleans and numbers that are quoted in a schema.
+    /// Replaces booleans and numbers that are quoted in a schema, such as `"1"`, by their values.
     fn unquote(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in BOOLEANS {
             let Some(value) = keywords.get_mut(name) else { continue };
@@ -82,7 +82,7 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Removes numbers from a schema that limit nothing.
+    /// Removes numbers that limit nothing from a schema, such as -1 for a maximum length.
     fn repair_numbers(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         let value = |keywords: &Map<String, Value>, name: &str| keywords.get(name)?.as_f64();
         for name in COUNTS {
@@ -97,8 +97,8 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Converts descriptions in a schema to text, and removes other values that must be text and
-    /// are not.
+    /// Converts descriptions in a schema to text. Removes other values that are not text although
+    /// their keyword demands text.
     fn repair_texts(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in TEXTS {
             let Some(value) = keywords.get_mut(name) else { continue };
@@ -121,7 +121,8 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Repairs lists in a schema that are empty, have only one item or contain null.
+    /// Repairs lists in a schema that are empty or contain null. Puts a single schema into a list
+    /// where the keyword requires a list of schemas.
     fn repair_lists(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         for name in SINGLE_SCHEMAS.into_iter().chain(SCHEMA_LISTS).chain(["enum"]) {
             if keywords.get(name) == Some(&json!([])) {
@@ -161,7 +162,8 @@ impl ToolSchemaRepair {
         }
     }
 
-    /// Replaces names of types in a schema that come from programming languages.
+    /// Replaces type names of programming languages in a schema, such as `str`, by types of JSON
+    /// Schema.
     fn repair_type(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         let Some(value) = keywords.get_mut("type") else { return };
         let mut names = match &*value {
@@ -209,7 +211,7 @@ impl ToolSchemaRepair {
         self.note(at, "type", &was);
     }
 
-    /// Makes `required` of a schema a list of names, each once.
+    /// Converts `required` of a schema to a list of names without duplicates.
     fn repair_names(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         let Some(value) = keywords.get_mut("required") else { return };
         let next = match &*value {
