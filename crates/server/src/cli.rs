@@ -139,7 +139,8 @@ struct WorkspaceFolderArgs {
 }
 
 impl WorkspaceFolderArgs {
-    /// Reloads changed settings of `workspace` while it runs, until the guard is dropped.
+    /// Reloads the settings of `workspace` whenever they change, until the returned guard is
+    /// dropped.
     ///
     /// `adapt` applies the other options of the command line. `security` is the security of the
     /// listeners, if the server has any.
@@ -186,13 +187,13 @@ impl WorkspaceFolderArgs {
         Ok(loaded)
     }
 
-    /// Loads the settings for `root` and starts the log.
+    /// Loads the settings for `root` and starts logging.
     fn load(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         self.load_file(root, self.config.as_deref())
     }
 
     /// Loads the settings for `root` in order to check them. The settings file need not be trusted
-    /// yet. If it is not, prints a message.
+    /// yet. If the file is not trusted, prints a message.
     fn load_to_check(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         let (loaded, trust_note) = self.load_with_trust_note(root)?;
         if let Some(note) = trust_note {
@@ -201,7 +202,7 @@ impl WorkspaceFolderArgs {
         Ok(loaded)
     }
 
-    /// Loads the settings for `root` in order to check them. The second value is a message, if the
+    /// Loads the settings for `root` in order to check them. The second value is a message if the
     /// settings file is not trusted yet.
     fn load_with_trust_note(&self, root: &Path) -> anyhow::Result<(LoadedConfig, Option<String>)> {
         let file = root.join(config::SETTINGS_FILE_NAME);
@@ -283,7 +284,7 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// Returns the words of the command line. Synesthetic's `--validate PATH` becomes `contract
+/// Returns the words of the command line. Replaces Synesthetic's `--validate PATH` by `contract
 /// validate PATH`.
 fn command_line_words() -> impl Iterator<Item = OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
@@ -306,8 +307,8 @@ fn complain(message: &str) {
     }
 }
 
-/// Prints to standard output. A closed pipe is not an error. A terminal gets no control sequences,
-/// because the text may come from a program or another server.
+/// Prints `text` to standard output. A closed pipe is not an error. If the output is a terminal,
+/// control sequences are removed, because the text may come from a program or another server.
 fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -319,13 +320,13 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Creates a single-threaded runtime, so that a call need not wake other threads.
+/// Creates a single-threaded runtime, which avoids switches between threads.
 fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs `work` to its end on `runtime`. Then waits up to 200 ms for blocking work that cannot be
-/// cancelled, such as a read from the terminal.
+/// Runs `work` to its end on `runtime`. Then waits up to 200 ms for blocking operations that cannot
+/// be cancelled, such as a read from the terminal.
 fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>) -> T {
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));

@@ -1,8 +1,8 @@
-//! The console: pages for the person who runs the server, at `/`.
+//! The web console: pages for the person who runs the server, at `/`.
 //!
-//! All pages are made on the server. Names, descriptions and output of tools and upstreams are
-//! untrusted, and the templates escape them. Each action passes the gate and leaves an audit
-//! record.
+//! The server renders all pages. Names, descriptions and output of tools and upstreams are
+//! untrusted, and the templates escape them. Each action passes the policy check and leaves an
+//! audit record.
 
 mod one_time_links;
 mod console_sessions;
@@ -42,7 +42,7 @@ use pin_changes::{PinCheckFn, PinComparisonCache};
 pub(crate) use pin_changes::{UpstreamWithPinChanges, changes_digest};
 use reconnections::UpstreamReconnections;
 
-/// Start of all paths of the console except `/`.
+/// Path prefix of all console paths except `/`.
 const PREFIX: &str = "/console/";
 /// Tool ids of the actions at the console, for policy and audit records.
 pub(crate) const ACTIONS: &[&str] = &[
@@ -54,23 +54,23 @@ pub(crate) const ACTIONS: &[&str] = &[
 ];
 /// Path of the console page that signs in.
 pub const SIGN_IN_PATH: &str = "/console/sign-in";
-/// Shortest time between two messages to an open console page that calls or jobs have changed, if
-/// few pages are open.
+/// Minimum time between two messages to an open console page which say that calls or jobs have
+/// changed. Applies if at most [`PAGES_PER_INTERVAL`] pages are open.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of console pages that are notified within `CHANGE_INTERVAL`. If more are open, each is
-/// notified less often, so that all pages together cost the server little.
+/// Number of open console pages that are notified within [`CHANGE_INTERVAL`]. If more are open,
+/// each is notified less often, so that all pages together cost the server little.
 const PAGES_PER_INTERVAL: u32 = 8;
-/// Time without calls after which an open console page is asked to update its jobs.
+/// Time without calls after which an open console page is told to update its jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Function that returns a description of how the tools of an upstream differ from their pins. If
-/// the second argument is the digest of these differences, the function approves the tools.
+/// Function that returns a text about the differences between an upstream's tools and their pins.
+/// If the second argument is the digest of this text, the function also approves the tools.
 pub(crate) type PinReviewFn =
     Arc<dyn Fn(String, Option<String>) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
 /// Changes that a reload of the settings would make.
 pub(crate) struct SettingsPreview {
-    /// The settings as they are written in the file and the environment now.
+    /// The settings that the configuration file and the environment contain now.
     pub(crate) next: Config,
     /// Names of the changed settings that a reload applies.
     pub(crate) applied: Vec<String>,
@@ -82,12 +82,12 @@ pub(crate) struct SettingsPreview {
     pub(crate) removed: Vec<ToolId>,
 }
 
-/// Function that compares the settings in force with the settings as they are written now. It
-/// returns `None` if the server does not reload its settings.
+/// Function that compares the settings in force with the current configuration file. Returns `None`
+/// if the server does not reload its settings.
 pub(crate) type SettingsComparison =
     Arc<dyn Fn() -> anyhow::Result<Option<SettingsPreview>> + Send + Sync>;
 
-/// Parts of a served workspace that the console shows.
+/// Access to the parts of a served workspace that the console shows and changes.
 #[derive(Clone)]
 pub(crate) struct ConsoleWorkspaceAccess {
     pub(crate) host: Arc<Host>,
@@ -97,7 +97,7 @@ pub(crate) struct ConsoleWorkspaceAccess {
     pub(crate) review_pins: PinReviewFn,
     pub(crate) changed_pins: PinCheckFn,
     pub(crate) preview_settings: SettingsComparison,
-    /// Path of the audit log, if it is a file.
+    /// Path of the audit log, or `None` if the log is not written to a file.
     pub(crate) log: Option<PathBuf>,
     /// Folder of the workspace.
     pub(crate) root: PathBuf,
@@ -113,15 +113,16 @@ pub(crate) struct WebConsole {
     pin_changes: PinComparisonCache,
     reconnections: Arc<UpstreamReconnections>,
     questions: Arc<WaitingQuestions>,
-    /// Clones of this value count the console pages that are open and notified of changes.
+    /// Counter of open console pages: each page that is notified of changes holds a clone.
     open_pages: Arc<()>,
     /// True if the server uses TLS.
     is_secure: bool,
 }
 
 impl WebConsole {
-    /// Creates the console. `questions` are the open questions to connected clients. Without a key
-    /// in the state folder, only this process can make one-time links to the console.
+    /// Creates the console. `questions` are the open questions to connected clients. One-time links
+    /// are sealed with the key in the state folder. If that key is unusable, only this process can
+    /// make such links.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -164,8 +165,8 @@ impl WebConsole {
         path.starts_with(PREFIX)
     }
 
-    /// Returns the sender of the request `head`, by its console session. A person who is not signed
-    /// in is anonymous.
+    /// Returns the identity of the sender of the request `head`, according to the console session.
+    /// A sender who is not signed in is anonymous.
     pub(crate) fn authenticate(&self, head: &FrameMetadata) -> RequestSenderIdentity {
         match self.find_session(head) {
             Some(session) => RequestSenderIdentity::Known(session.caller.clone()),
@@ -173,7 +174,7 @@ impl WebConsole {
         }
     }
 
-    /// Answers a console request from the address `peer`.
+    /// Answers the console request `frame`, which the address `peer` sent.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         frame: &MessageFrame,
@@ -210,7 +211,8 @@ impl WebConsole {
         }
     }
 
-    /// Answers console requests that need no session: files of the pages, and signing in.
+    /// Answers requests for console paths that need no session, such as style sheets and the
+    /// sign-in form. Returns `None` for all other paths.
     async fn answer_anyone(
         &self,
         path: &str,
@@ -273,7 +275,8 @@ impl WebConsole {
         is_valid.then_some(session)
     }
 
-    /// Exchanges a one-time link, or a key or token, for a console session.
+    /// Signs a person in: creates a console session for the one-time link, key or token in the form
+    /// `frame`.
     async fn sign_in(&self, frame: &MessageFrame, peer: IpAddr) -> Reply {
         let form = FormFields::parse(&frame.body);
         let has_keys = self.identity.requires_credential();
@@ -344,7 +347,8 @@ impl WebConsole {
         }
     }
 
-    /// Returns an event stream that names the kinds of things that change: `calls` and `jobs`.
+    /// Returns an event stream for an open console page. An event names what may have changed:
+    /// `calls` or `jobs`.
     fn changes(self: &Arc<Self>) -> OutgoingResponse {
         let records = self.sources.host.audit().subscribe();
         let begun = tokio::time::Instant::now();
@@ -380,7 +384,7 @@ fn change_interval(count: usize) -> Duration {
     CHANGE_INTERVAL * count.div_ceil(PAGES_PER_INTERVAL).max(1)
 }
 
-/// Returns a console page that explains why a request was refused.
+/// Returns a console page with the HTTP `status` that shows `why` a request was refused.
 fn problem(status: u16, why: &str) -> Reply {
     layout::reply(status, pages::sign_in::problem(why))
 }
@@ -389,8 +393,8 @@ fn single(reply: Reply) -> OutgoingResponse {
     OutgoingResponse::Single(reply)
 }
 
-/// Returns true if the request comes from a page of this server, or from no page, and not from a
-/// page of another site.
+/// Returns true if the request does not come from a page of another site: its `Origin` header is
+/// missing or names this server.
 fn is_own_page(head: &FrameMetadata, is_secure: bool) -> bool {
     let host = head.header("host").next().unwrap_or_default();
     let scheme: &[u8] = if is_secure { b"https://" } else { b"http://" };

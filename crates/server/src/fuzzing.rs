@@ -19,7 +19,8 @@ pub const TARGETS: &[(&str, ServerFuzzTarget)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Parses settings, followed by the byte 0x1f and environment variables, one per line.
+/// Fuzzes the parser of settings. The input is a settings file, followed by the byte 0x1f and
+/// environment variables, one per line.
 fn settings(bytes: &[u8]) {
     config::fuzz_settings(bytes);
 }

@@ -1,6 +1,6 @@
-//! Returns freed memory to the system, which the C library's allocator would otherwise keep.
+//! Returns freed memory to the operating system, which glibc's allocator would otherwise keep.
 //!
-//! By default, the allocator learns from each large block that was freed, and then takes blocks of
+//! By default, this allocator learns from each large block that was freed, and then takes blocks of
 //! up to 32 MiB from heaps in which they leave holes. It also has eight heaps for each processor.
 //! After many large requests, such holes take several times as much memory as the server uses.
 
@@ -10,23 +10,24 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use toolgate_budget::InputMemoryBudget;
 
-/// Size in bytes from which a block gets pages of its own, which return to the system when the
-/// block is freed.
+/// Minimum size in bytes of a block that the allocator maps separately (`M_MMAP_THRESHOLD`). The
+/// pages of such a block return to the system when the block is freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const OWN_PAGES_BYTES_MIN: libc::c_int = 4 << 20;
-/// Free memory at the end of a heap, in bytes, from which the allocator returns it to the system.
+/// Size in bytes of the free memory at the end of a heap from which the allocator returns that
+/// memory to the system (`M_TRIM_THRESHOLD`).
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_BYTES_MIN: libc::c_int = 8 << 20;
-/// Number of heaps for each processor. Threads share them.
+/// Number of allocator heaps (arenas) for each processor. All threads share the heaps.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAPS_PER_PROCESSOR: usize = 2;
-/// Shortest time between two searches of the heaps for free pages. A search blocks each heap for
-/// some milliseconds.
+/// Shortest time between two searches for free pages in the allocator's heaps. A search blocks each
+/// heap for some milliseconds.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sets the limits of the allocator for a server. Does nothing if the C library is not glibc.
+/// Configures the C library's allocator for a server. Does nothing if the C library is not glibc.
 ///
-/// To be called before the program starts threads.
+/// Call this function before the program starts threads.
 #[allow(unsafe_code, reason = "the allocator is the C library's")]
 pub fn configure_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -52,7 +53,8 @@ pub(crate) fn trim_heaps() {
     }
 }
 
-/// Returns free pages to the system after large requests of `memory` were answered. Never returns.
+/// Returns free pages to the system each time large requests, which reserve `memory`, were
+/// answered. Never returns.
 pub(crate) async fn trim_after_large_requests(memory: &InputMemoryBudget) {
     loop {
         memory.wait_large_freed().await;

@@ -1,4 +1,5 @@
-//! Authenticates HTTP callers by API key or token, and throttles addresses that guess.
+//! Authenticates HTTP callers by API key or token, and throttles addresses with many failed
+//! attempts.
 
 mod keys;
 mod tokens;
@@ -28,9 +29,9 @@ use keys::{ApiKeyLookupResult, ApiKeyRing, ReloadedKeys};
 use throttle::{AuthFailureThrottle, FAILURE_WINDOW, FAILURES_MAX, REJECTION_DELAY};
 use tokens::{PendingToken, TokenCheckResult, TokenValidator};
 
-/// Header that may always contain an API key, whatever the settings.
+/// Header that may contain an API key under all settings.
 const KEY_HEADER: &str = "x-api-key";
-/// Sender of an unknown credential from an address with too many failed attempts.
+/// Identity of a sender whose credential is unknown, from an address with too many failed attempts.
 const THROTTLED_SENDER: RequestSenderIdentity =
     RequestSenderIdentity::Throttled { retry_after: FAILURE_WINDOW };
 
@@ -45,7 +46,7 @@ pub(crate) struct Authenticator {
     throttle: Mutex<AuthFailureThrottle>,
 }
 
-/// Rules by which credentials are found in requests and tokens are verified.
+/// Rules for finding a credential in a request and for verifying a token.
 struct CredentialRules {
     tokens: Option<Arc<TokenValidator>>,
     challenge: Option<TokenChallenge>,
@@ -54,7 +55,8 @@ struct CredentialRules {
     proxies: TrustedProxies,
 }
 
-/// API keys and credential rules of a changed configuration, checked but not in force yet.
+/// API keys and credential rules of a changed configuration, which are checked but not in force
+/// yet.
 pub(crate) struct ReloadedCredentials {
     keys: ReloadedKeys,
     rules: CredentialRules,
@@ -72,8 +74,8 @@ impl Authenticator {
         Ok(Self { keys, rules: RwLock::new(Arc::new(rules)), throttle: Mutex::default() })
     }
 
-    /// Checks the credentials of `config`. Tokens that were verified stay verified, unless `config`
-    /// has `other_issuers`.
+    /// Checks the API keys and token issuers of `config` without putting them into force. Cached
+    /// tokens stay verified, unless `other_issuers` says that `config` has other issuers.
     ///
     /// # Errors
     /// Fails if a key or an address of a proxy is invalid.
@@ -90,7 +92,7 @@ impl Authenticator {
         Ok(ReloadedCredentials { keys: ReloadedKeys::parse(config)?, rules })
     }
 
-    /// Uses the credentials `next` from now on.
+    /// Puts the API keys and credential rules `next` into force.
     pub(crate) fn replace(&self, next: ReloadedCredentials) {
         self.keys.replace_configured(next.keys);
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -111,8 +113,8 @@ impl Authenticator {
         self.keys.are_required() || self.rules().tokens.is_some()
     }
 
-    /// Returns the OAuth protected resource metadata if the request `head` asks for it. This needs
-    /// no credential.
+    /// Returns the OAuth protected resource metadata if the request `head` asks for the metadata,
+    /// which needs no credential. Returns `None` for all other requests.
     pub(crate) fn metadata_page(&self, head: &FrameMetadata) -> Option<Reply> {
         let rules = self.rules();
         let challenge = rules.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
@@ -129,7 +131,8 @@ impl Authenticator {
         self.rules().challenge.is_some()
     }
 
-    /// Adds the location of the OAuth metadata to a `reply` that demands a token.
+    /// Adds the URL of the OAuth metadata to the `WWW-Authenticate` header of a `reply` that
+    /// demands a token. Returns any other reply unchanged.
     pub(crate) fn add_challenge(&self, reply: Reply, head: &FrameMetadata) -> Reply {
         match &self.rules().challenge {
             Some(challenge) => challenge.add_challenge(reply, head),
@@ -137,8 +140,8 @@ impl Authenticator {
         }
     }
 
-    /// Returns true if the API key with this digest, which was accepted before, is still valid. A
-    /// token counts as valid, because its digest is not stored.
+    /// Returns true if the API key with this digest, which was accepted before, is still valid.
+    /// Also returns true for a digest of a token, because digests of tokens are not stored.
     pub(crate) fn is_valid_now(&self, digest: &ApiKeyDigest) -> bool {
         match self.keys.find(digest) {
             ApiKeyLookupResult::Owner(_) => true,
@@ -147,9 +150,10 @@ impl Authenticator {
         }
     }
 
-    /// Authenticates the HTTP request `head` from the address `peer`.
+    /// Authenticates the HTTP request `head` from the address `peer`. `dialect` serves the path of
+    /// the request, if any does.
     ///
-    /// A rejection is delayed by 100 ms to slow down guessing.
+    /// A rejection of an unknown credential is delayed by 100 ms to slow down guessing.
     pub(crate) async fn authenticate(
         &self,
         dialect: Option<&dyn Dialect>,
@@ -183,11 +187,11 @@ impl Authenticator {
         }
     }
 
-    /// Examines `credential` from the address `client`. `fetched` is true after the signing keys of
-    /// the token's issuer were fetched.
+    /// Examines `credential` from the address `client`. `fetched` is true if the signing keys of
+    /// the token's issuer were already fetched for this request.
     ///
-    /// A valid credential is always accepted. Only an unknown credential counts as a guess of
-    /// `client`.
+    /// A valid credential is always accepted. Only an unknown credential counts as a failed attempt
+    /// of `client`.
     fn judge(
         &self,
         rules: &CredentialRules,
@@ -214,8 +218,8 @@ impl Authenticator {
         })
     }
 
-    /// Compares `secret` with the API keys, and verifies it as a token. Returns `None` if it is
-    /// neither a known key nor a valid token.
+    /// Looks `secret` up among the API keys, and otherwise verifies the secret as a token. Returns
+    /// `None` if the secret is neither a known key nor a properly signed token.
     fn examine(
         &self,
         rules: &CredentialRules,
@@ -251,7 +255,8 @@ impl Authenticator {
         }
     }
 
-    /// Counts a failed authentication of `client`. Returns true if there were too many.
+    /// Records a failed authentication of `client`, and logs it. Returns true if `client` has too
+    /// many failures and is throttled.
     fn is_throttled_after_guess(&self, client: IpAddr) -> bool {
         let count = lock_mutex(&self.throttle).record_failure(client, Instant::now());
         // After that, an address is throttled, so it cannot fill the log.
@@ -280,8 +285,8 @@ impl CredentialRules {
         Ok(Self { tokens, challenge, headers, proxies })
     }
 
-    /// Returns the first credential in the request `head`. Only this one is examined, so that a
-    /// request counts as one guess.
+    /// Returns the first credential in the request `head`. The server examines only this
+    /// credential, so that a request counts as one attempt.
     fn find_credential(
         &self,
         dialect: Option<&dyn Dialect>,
@@ -318,7 +323,8 @@ impl CredentialRules {
         first
     }
 
-    /// Examines `secret` as a token, if it was in `Authorization` and has the form of a token.
+    /// Examines `secret` as a token, if `credential` comes from `Authorization` and the secret
+    /// looks like a token. Otherwise returns `None`.
     fn check_bearer_token(
         &self,
         credential: &RequestCredential,
@@ -339,18 +345,19 @@ impl CredentialRules {
     }
 }
 
-/// A credential of an HTTP request, before it is examined.
+/// A credential in an HTTP request, which is not examined yet.
 enum RequestCredential {
     Missing,
     /// Credential from a header that contains only API keys.
     Key(Vec<u8>),
     /// Credential from `Authorization`, either an API key or a token.
     Bearer(Vec<u8>),
-    /// Several credentials in one header. None of them is examined.
+    /// Several credentials in one header. The server examines none of them.
     Multiple,
 }
 
-/// Returns the single credential in all values of one header.
+/// Returns the credential in `keys`, the values of one header. Converts a single value by `one`.
+/// Several values are rejected.
 fn single_credential<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     one: fn(Vec<u8>) -> RequestCredential,

@@ -176,7 +176,7 @@ pub async fn serve_stdio(
     Ok(result?)
 }
 
-/// Opens the console of `served`, unless the settings remove it.
+/// Creates the web console of `served`. Returns `None` if the settings disable the console.
 fn open_console(
     served: &PreparedServer,
     config: &Config,

@@ -1,8 +1,8 @@
 //! Stores large files of a fleet in a bucket of S3, or of a service with the same protocol.
 //!
-//! A file is several objects of up to 16 MiB, so that a server never has more of the file in
-//! memory, and no upload has parts. `rusty-s3` signs the URL of each request (AWS Signature Version
-//! 4), and our HTTP client sends the request.
+//! A file consists of several objects of up to 16 MiB, so that a server never has more of the file
+//! in memory, and no upload has parts. `rusty-s3` signs the URL of each request (AWS Signature
+//! Version 4), and our HTTP client sends the request.
 
 use std::error::Error;
 use std::fmt;
@@ -25,28 +25,28 @@ use toolgate_host::LargeFileStore;
 use toolgate_net::{HttpClient, HttpUrl};
 use toolgate_world::fetch::open_http_client;
 
-/// Largest object, in bytes.
+/// Maximum size of one object in the bucket, in bytes.
 const OBJECT_BYTES_MAX: usize = 16 << 20;
 /// Time limit of one request to the bucket.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for which a signed request is valid, so that clocks may differ.
+/// Time for which the signature of a request is valid. Clocks may differ by less than this time.
 const SIGNATURE_LIFETIME: Duration = Duration::from_secs(900);
-/// Maximum number of tries of a request that the service does not answer or cannot fulfil now.
+/// Maximum number of attempts of a request that the service does not answer or cannot fulfil now.
 const TRIES_MAX: u32 = 3;
-/// Pause before the second try of a request. Later pauses are longer.
+/// Pause before the second attempt of a request. Later pauses are longer.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// A bucket, and the beginning of the names of all objects in it.
+/// A bucket, and the prefix of the names of all objects in it.
 #[derive(Debug)]
 pub(crate) struct BucketLocation {
     bucket: Bucket,
-    /// Text that is empty or ends with a slash.
+    /// Prefix of the names of all objects: empty, or a text that ends with a slash.
     prefix: String,
 }
 
 impl BucketLocation {
     /// Parses `place`, which is `s3://BUCKET` or `s3://BUCKET/PREFIX`. `endpoint` is the URL of the
-    /// service; by default, it is that of AWS.
+    /// service; the default is the URL of AWS.
     ///
     /// # Errors
     /// The bucket, the prefix, the region or the endpoint is invalid.
@@ -85,7 +85,7 @@ fn open_bucket(endpoint: &str, name: &str, region: &str) -> Result<Bucket, Box<d
     Ok(Bucket::new(endpoint.parse()?, UrlStyle::Path, name, region)?)
 }
 
-/// Access to a bucket in which large files are stored.
+/// Client for a bucket in which large files are stored.
 pub(crate) struct FileBucket {
     client: HttpClient,
     place: BucketLocation,
@@ -99,22 +99,23 @@ impl fmt::Debug for FileBucket {
 }
 
 impl FileBucket {
-    /// Creates the access to the bucket at `place` with the access key `key`. Does not connect yet.
+    /// Creates a client for the bucket at `place` with the access key `key`. Does not connect yet.
     pub(crate) fn new(place: BucketLocation, key: Credentials) -> Self {
         Self { client: open_http_client(), place, key }
     }
 
-    /// Returns the name of the object `number` of the file `name`.
+    /// Returns the name of the object that contains the part with this `number` of the file `name`.
     fn object_name(&self, name: &str, number: u64) -> String {
         format!("{}{name}/{number}", self.place.prefix)
     }
 
-    /// Returns the host and the port of the service.
+    /// Returns the host and the port of the storage service.
     fn authority(&self) -> &str {
         self.place.bucket.base_url().authority()
     }
 
-    /// Sends a request about `object`, again if the service does not answer or has a failure.
+    /// Sends a request about `object`. Repeats the request if the service does not answer or has a
+    /// temporary failure.
     async fn request(
         &self,
         method: Method,
@@ -160,8 +161,7 @@ impl FileBucket {
         })
     }
 
-    /// Returns a request about `object` with this `body`. The URL of the request is signed at the
-    /// time `now`.
+    /// Creates a request about `object` with this `body`, and signs its URL at the time `now`.
     fn sign(
         &self,
         method: Method,
@@ -186,7 +186,8 @@ impl FileBucket {
         request.body(Full::new(body)).map_err(|err| err.to_string())
     }
 
-    /// Returns the error for a request that the service refused, with the code in its answer.
+    /// Returns the error for a request that the service refused, with the error code in the
+    /// answer's `body`.
     fn refusal(&self, status: StatusCode, body: &[u8]) -> io::Error {
         let code = error_code(body);
         let code = if code.is_empty() { code } else { format!(" ({code})") };
@@ -250,17 +251,19 @@ impl LargeFileStore for FileBucket {
     }
 }
 
-/// Returns true if the same request may succeed later.
+/// Returns true if a request that was answered with `status` may succeed later.
 fn is_transient(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Returns the numbers of the objects of a file with `bytes` bytes, and their first bytes.
+/// Returns the number of each object of a file of `bytes` bytes, with the offset in the file at
+/// which the object begins.
 fn objects_of(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     (0_u64..).zip((0..bytes).step_by(OBJECT_BYTES_MAX))
 }
 
-/// Reads the object from the byte `at` on, of a file with `bytes` bytes.
+/// Reads the part of `file` that is stored as one object: from the offset `at`, at most 16 MiB.
+/// `bytes` is the size of the file.
 fn read_piece(file: &File, at: u64, bytes: u64) -> io::Result<Bytes> {
     let len = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(OBJECT_BYTES_MAX);
     let mut piece = vec![0; len];
@@ -273,7 +276,8 @@ fn is_missing_object(status: StatusCode, body: &[u8]) -> bool {
     status == StatusCode::NOT_FOUND && error_code(body) != "NoSuchBucket"
 }
 
-/// Returns the code in an error that the service answered, such as `NoSuchKey`. It may be empty.
+/// Returns the error code in `body`, an answer of the service, such as `NoSuchKey`. Returns an
+/// empty text if there is no code.
 fn error_code(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));

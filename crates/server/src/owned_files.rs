@@ -17,7 +17,7 @@ use toolgate_world::root::{EntryFingerprint, EntryMeta};
 /// Largest key file, certificate or similar file that is read: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Handling of symbolic links when a file is read that its owner must own.
+/// Policy for symbolic links when a file is read that its owner must own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnedFileSymlinkPolicy {
     /// Policy that follows symbolic links, as for secrets that are mounted into a container.
@@ -26,8 +26,8 @@ pub(crate) enum OwnedFileSymlinkPolicy {
     Refused,
 }
 
-/// Reads the file at `path`, which only the user may control. Returns the content and the stamp, by
-/// which a change of the file is recognized.
+/// Reads the file at `path`, which only this user or root may be able to write. Returns the
+/// content, and the fingerprint by which a later change is recognized.
 ///
 /// All checks use the open file, so that the checked file is the one that is read.
 ///
@@ -42,7 +42,8 @@ pub(crate) fn read_owned(
     Ok((read_bounded(&file, path, BYTES_MAX)?, stamp))
 }
 
-/// Reads the text file at `path` without checking its owner. It may have at most `bytes_max` bytes.
+/// Reads the text file at `path`, without checking who owns the file. The file may have at most
+/// `bytes_max` bytes.
 ///
 /// # Errors
 /// The file cannot be read, is not a regular file, is too large, or is not UTF-8.
@@ -86,8 +87,10 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
     Ok(bytes)
 }
 
-/// Returns the stamp of `file`, by which changes are recognized, if only its owner can write it and
-/// the owner is this user or root.
+/// Returns the fingerprint of `file`, by which a later change is recognized.
+///
+/// # Errors
+/// Other users can write the file, or its owner is neither this user nor root.
 fn check_owner(file: &File, path: &Path) -> anyhow::Result<EntryFingerprint> {
     let shown = path.display();
     let metadata = file.metadata().with_context(|| format!("cannot examine {shown}"))?;
@@ -116,8 +119,8 @@ pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o044 != 0)
 }
 
-/// Returns the current stamp of the file at `path`, by which changes are recognized, or `None` if
-/// it cannot be examined.
+/// Returns the current fingerprint of the file at `path`, by which a change is recognized, or
+/// `None` if the file cannot be examined.
 pub(crate) fn stamp_of(path: &Path) -> Option<EntryFingerprint> {
     Some(EntryMeta::from(stat(path).ok()?).stamp())
 }

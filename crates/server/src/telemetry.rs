@@ -1,4 +1,4 @@
-//! Logging on standard error. Standard output belongs to the protocol and to results.
+//! Logging on standard error. Standard output is reserved for protocol messages and results.
 
 mod sinks;
 mod metric_table;
@@ -24,7 +24,7 @@ pub use metrics::metrics_reference;
 pub(crate) use page::MetricsPage;
 pub(crate) use sinks::TelemetrySinks;
 
-/// Starts the log of this process at `level`: a minimum level or a filter.
+/// Starts logging in this process at `level`: a minimum level or a filter.
 ///
 /// # Errors
 /// `level` is neither a level nor a filter.
@@ -44,14 +44,14 @@ pub fn start_logging(level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Function that replaces the filter of the log, if this process has set up logging.
+/// Function that replaces the filter of the log. Empty if this process has not started logging.
 static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
-/// Level of the log that is parsed but not in force yet.
+/// Log level or filter that is parsed but not in force yet.
 pub(crate) struct ReloadedLogLevel(EnvFilter);
 
 impl ReloadedLogLevel {
-    /// Parses `level` as the level of the log: a minimum level or a filter.
+    /// Parses `level`: a minimum log level or a log filter.
     ///
     /// # Errors
     /// Fails if `level` is neither a level nor a filter.
@@ -59,7 +59,8 @@ impl ReloadedLogLevel {
         parse_level(level).map(Self)
     }
 
-    /// Makes the log use this level from now on.
+    /// Makes the log use the parsed level from now on. Does nothing if this process has not started
+    /// logging.
     pub(crate) fn apply(self) {
         if let Some(replace) = REPLACE_FILTER.get() {
             replace(self.0);
@@ -80,7 +81,7 @@ fn parse_level(level: &str) -> anyhow::Result<EnvFilter> {
 static SECRETS: LazyLock<RwLock<SecretSet>> =
     LazyLock::new(|| RwLock::new(secret_variables(&environment(), &[])));
 
-/// Returns the secrets to redact: those of the environment and of `config`.
+/// Returns the secrets to redact: from environment variables and from `config`.
 ///
 /// # Errors
 /// A configured secret is missing or too short.
@@ -97,35 +98,35 @@ pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     Ok(secrets.with_hidden_values(&hidden))
 }
 
-/// Redacts `secrets` from the log from now on.
+/// Replaces the secrets that are redacted from the log by `secrets`.
 pub(crate) fn redact_from_log(secrets: SecretSet) {
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets;
 }
 
-/// Returns the values of environment variables whose name looks like that of a secret or contains
-/// any of `names`.
+/// Returns the values of those environment variables in `variables` whose names look like names of
+/// secrets or contain any of `names`.
 fn secret_variables(variables: &[(OsString, OsString)], names: &[String]) -> SecretSet {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
     SecretSet::from_named_variables(texts, names)
 }
 
-/// Output of the log that is not printed yet, while the log is held back.
+/// Log output that is held back. `None` while the log is printed directly.
 static HELD_LOG: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// Holds back the log until [`release_log`] is called, for clients that expect another line first.
+/// Holds back the log until [`release_log`] is called, for clients that expect a status line first.
 pub fn hold_log() {
     *HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
 }
 
-/// Prints the log that was held back, and logs directly from now on.
+/// Prints the log output that was held back. Later log output is printed directly.
 pub fn release_log() {
     let held = HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner).take();
     // A closed standard error is not a failure.
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
 
-/// Prints one line to the log, whatever the log level is.
+/// Prints one line to the log, regardless of the log level. Secrets are redacted.
 pub(crate) fn print_line(line: &str) {
     // A closed standard error is not a failure.
     let _ = BufferedLogWriter.write_all(format!("{line}\n").as_bytes());
@@ -152,8 +153,8 @@ impl Write for BufferedLogWriter {
     }
 }
 
-/// Parses `level`, a log level or a filter. A single word must be a level. As a filter, it would
-/// name a module and silence all others.
+/// Parses `level`, a log level or a filter. Returns `None` if it is invalid. A single word must be
+/// a level, because as a filter it would name a module and silence all others.
 fn parse_filter(level: &str) -> Option<EnvFilter> {
     if level.contains(['=', ',']) {
         return EnvFilter::builder().parse(level).ok();

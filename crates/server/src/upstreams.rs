@@ -1,4 +1,4 @@
-//! Gives upstreams access to the machine (programs, connections, secrets) and offers their tools in
+//! Gives upstreams access to this machine (programs, connections, secrets), and adds their tools to
 //! the catalog.
 
 pub(crate) mod credentials;
@@ -49,13 +49,14 @@ use shared_credentials::SharedCredentials;
 
 /// Time limit for connecting to an upstream, and for its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Name under which the catalog lists the tool that reads long results of upstreams. It sorts
-/// before all upstreams, whose names have no dot.
+/// Owner in the catalog of the tool that reads long results of upstreams. It sorts before all
+/// upstreams, whose names do not start with a dot.
 const RESULTS_OWNER: &str = ".results";
 /// Time for an upstream's program to exit before it is killed.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
-/// Opens the upstreams of `config` for a server of the workspace `root`.
+/// Opens the upstreams of `config` for a server of the workspace `root`. `changes` reports changes
+/// of their tools to clients.
 ///
 /// # Errors
 /// The settings of an upstream are invalid.
@@ -84,7 +85,7 @@ pub(crate) struct OpenedUpstreams {
     pub(crate) cache: Arc<UpstreamCache>,
 }
 
-/// Returns the [`UpstreamSystemAccess`] for upstreams of a server that serves `root` under
+/// Returns the [`UpstreamSystemAccess`] for the upstreams of a server that serves `root` under
 /// `config`.
 pub(crate) fn upstream_world(
     root: &Root,
@@ -122,10 +123,11 @@ pub(crate) struct UpstreamCatalog {
 }
 
 impl UpstreamCatalog {
-    /// Replaces the upstreams by those of `config`. Calls `replace_gate` while no tool is served
-    /// that the new settings remove, rename or leave out, so that no call passes a gate that was
-    /// not meant for it.
-    /// Returns each changed upstream's name and its change.
+    /// Replaces the upstreams by those of `config`. Returns the name of each changed upstream with
+    /// a short text about the change.
+    ///
+    /// First withdraws the tools that the new settings remove, rename or leave out. Then calls
+    /// `replace_gate`. So no call passes a gate that was not meant for the called tool.
     ///
     /// # Errors
     /// Settings are invalid. In that case nothing has changed.
@@ -148,8 +150,8 @@ impl UpstreamCatalog {
         Ok(changes)
     }
 
-    /// Adds the tool that reads long results to the catalog if there is any upstream, and removes
-    /// it otherwise.
+    /// Adds the tool that reads long results to the catalog if there are upstreams, and removes the
+    /// tool otherwise.
     fn offer_results(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let tool = self.upstreams.results().tool();
@@ -158,14 +160,14 @@ impl UpstreamCatalog {
     }
 }
 
-/// Logs the upstream tools that the catalog rejected.
+/// Logs a warning for each upstream tool that the catalog rejected.
 fn log_refused_tools(refused: Vec<RejectedTool>) {
     for RejectedTool { owner, tool, reason: why } in refused {
         tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
     }
 }
 
-/// Resources, prompts and skills of all upstreams.
+/// Sources of the resources, prompts and skills of all upstreams.
 pub(crate) struct UpstreamContentSources(pub(crate) Upstreams);
 
 impl DynamicContentSources for UpstreamContentSources {
@@ -191,7 +193,7 @@ impl DynamicContentSources for UpstreamContentSources {
     }
 }
 
-/// Readiness of a catalog's upstreams, which have listed their tools or not.
+/// Readiness check of a catalog: tells whether the upstreams have listed their tools.
 struct UpstreamReadiness(Upstreams);
 
 impl CatalogReadinessCheck for UpstreamReadiness {
@@ -219,11 +221,11 @@ struct LocalSystemAccess {
     processes: ProcessRunner,
     search_path: String,
     credentials: CredentialStore,
-    /// Credentials that other servers share, if this server is part of a fleet.
+    /// Credentials that the servers of a fleet share, if this server is part of a fleet.
     shared: Option<SharedCredentials>,
 }
 
-/// Standard output of an upstream's program, read from a pipe.
+/// Standard output of an upstream's program, which is read from a pipe.
 struct UpstreamProgramOutput(ChildStdout);
 
 impl AsyncRead for UpstreamProgramOutput {
@@ -383,7 +385,8 @@ impl UpstreamSystemAccess for LocalSystemAccess {
     }
 }
 
-/// Returns a function that lists the hosts that were refused to the program of `network`.
+/// Returns a function that lists the hosts which the sandbox refused to the program that `network`
+/// monitors.
 fn list_refused_hosts(network: ProgramNetworkMonitor) -> RefusedHostsFn {
     Arc::new(move || {
         let refused = network.network_use().refused.into_iter();
@@ -416,8 +419,8 @@ impl LocalSystemAccess {
         }
     }
 
-    /// Replaces the credential `name` by the one that another server has stored last, if any. Keeps
-    /// a newer one of this server that could not be shared yet.
+    /// Replaces the stored credential `name` by the one that any server of the fleet has shared
+    /// last. Keeps the credential of this server if it is newer and could not be shared yet.
     async fn fetch_from(&self, shared: &SharedCredentials, name: &str) {
         let Some(secret) = shared.read(name).await else { return };
         let secret = Some(secret.as_str()).filter(|secret| !secret.is_empty());
@@ -431,7 +434,8 @@ impl LocalSystemAccess {
         self.credentials.mark_shared(name);
     }
 
-    /// Passes the credential `name`, or its deletion, to all servers.
+    /// Shares the stored credential `name`, or its deletion, with all servers of the fleet. A
+    /// failure leaves the credential marked as not shared.
     async fn share_with(&self, shared: &SharedCredentials, name: &str) {
         if shared.store(name, self.credentials.read(name).as_deref()).await {
             self.credentials.mark_shared(name);
@@ -456,14 +460,15 @@ impl LocalSystemAccess {
         }
     }
 
-    /// Opens the folder `at` for an upstream. The folder may be outside the workspace.
+    /// Opens the folder at the path `at` for an upstream. The folder may be outside of the
+    /// workspace.
     fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         open_folder(&self.root.path().join(at))
     }
 }
 
-/// Resolves the host of `place` to the addresses that the upstream may use. Private and loopback
-/// addresses need permission.
+/// Resolves the host of `place` to the addresses that an upstream may use. Leaves out private
+/// addresses that the settings do not permit. Fails if no address is permitted.
 async fn resolve_addresses(place: &NetworkAddress) -> Result<Vec<SocketAddr>, String> {
     let NetworkAddress { host, port, private_network, may_be_local, .. } = place;
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -504,7 +509,7 @@ fn private_network_error(address: &str) -> String {
     )
 }
 
-/// Parses the `sandbox` setting of an upstream.
+/// Parses `name`, the value of an upstream's setting `sandbox`. The error lists the valid names.
 pub(crate) fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
     let profile = serde_json::from_value(Value::from(name));
     profile.map_err(|_| {
@@ -512,7 +517,8 @@ pub(crate) fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
     })
 }
 
-/// Checks the sandbox profile of an upstream and the hosts that it may reach.
+/// Checks the sandbox profile in an upstream's `settings`, and the hosts that its program may
+/// reach.
 fn check_hosts(settings: &UpstreamSettings, sandbox: &SandboxSettings) -> Result<(), String> {
     let profile = sandbox_profile(&settings.sandbox)?;
     let access = ProgramHostAccess::parse(&settings.hosts, "`hosts`")?;

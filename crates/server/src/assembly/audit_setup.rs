@@ -11,7 +11,8 @@ use crate::config::{self, Config, key_file, state_folder};
 /// Size in bytes at which the audit log file is rotated. A file of this size opens in any editor.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Suffixes of the files beside the audit log: its sealed end, and its SQLite index.
+/// Extensions of the files beside the audit log: `head`, which seals the end of the log, and the
+/// SQLite index with its write-ahead files.
 const BESIDE: [&str; 4] = ["head", "index", "index-wal", "index-shm"];
 
 /// Returns the file settings of the audit log, or `None` if the log is not written to a file.

@@ -24,9 +24,10 @@ use crate::config::{LoadedConfig, trust};
 use crate::identity::Authenticator;
 use crate::owned_files::stamp_of;
 
-/// Delay after a change of a settings file, so that several changes cause one reload.
+/// Delay after a change of a settings file, so that several quick changes cause only one reload.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
-/// Maximum number of settings files that are watched, and maximum number of their folders.
+/// Maximum number of settings files that are watched. The same limit applies to the number of their
+/// folders.
 const FILES_MAX: usize = 10_000;
 
 /// Watches the configuration file and the files that it names, and reloads the settings when they
@@ -40,8 +41,8 @@ pub(crate) struct ConfigWatcher<L> {
     pub(crate) load: L,
 }
 
-/// Stamp of each watched settings file, by which a change is recognized, or `None` if the file does
-/// not exist.
+/// Watched settings files. Each has the fingerprint by which a change is recognized, or `None` if
+/// the file does not exist.
 type WatchedFileStamps = BTreeMap<PathBuf, Option<EntryFingerprint>>;
 
 /// Watched settings files and the signal of changes in their folders.
@@ -69,8 +70,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         KeepActiveGuard::new(AbortOnDropHandle::new(tokio::spawn(Arc::new(self).run(watch))))
     }
 
-    /// Watches the folders of the settings files. If `known` stamps are given, a file without one
-    /// counts as new.
+    /// Watches the folders of the settings files. If `known` is given, each file without an entry
+    /// in `known` counts as new.
     fn open_watch(&self, known: Option<WatchedFileStamps>) -> io::Result<SettingsFileWatch> {
         let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
@@ -116,8 +117,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         }
     }
 
-    /// Applies the settings that the watched files contain now. If they are invalid, nothing
-    /// changes.
+    /// Applies the settings that the watched files contain now, after the files `changed` have
+    /// changed, and logs the result. If the settings are invalid, the old ones stay in force.
     fn reload(&self, changed: &[PathBuf]) {
         let others: Vec<_> = changed.iter().filter(|path| !self.is_own(path)).collect();
         let applied = (self.load)().and_then(|LoadedConfig { config, warnings, .. }| {
@@ -240,8 +241,8 @@ fn changed_files(before: &WatchedFileStamps, now: &WatchedFileStamps) -> Vec<Pat
     changed.map(|(path, _)| path).chain(gone).cloned().collect()
 }
 
-/// Returns advice for the log if `err` says that the server may not read a file. A confined server
-/// can only read it after a restart.
+/// Returns advice to restart the server if a cause of `err` is a lack of permission: a confined
+/// server can read only the folders that it knew at its start. Otherwise returns an empty text.
 fn confinement_hint(err: &anyhow::Error) -> &'static str {
     let is_refused = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<io::Error>();

@@ -35,10 +35,10 @@ pub(crate) fn remove_replaced(
     Ok(replaced)
 }
 
-/// Checks that the hosts of the `declared` commands limit the paths of no host in `sandbox.ssh`.
+/// Checks that no declared command limits the paths of a host that `sandbox.ssh` names.
 ///
 /// # Errors
-/// A sentence that names the host and the command.
+/// The error names the host and the command.
 pub(crate) fn check_command_hosts(
     sandbox: &SandboxSettings,
     declared: &[commands::DeclaredCommand],

@@ -28,7 +28,8 @@ const FILES_MAX: usize = 10_000;
 /// Maximum total size of the schemas in one folder, in bytes.
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
-/// Creates the builder of envelopes for `config`, which validates them against `schemas`.
+/// Creates the builder of envelopes for `config`. The builder validates each envelope against
+/// `schemas`.
 pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
@@ -42,7 +43,8 @@ pub(crate) fn new_envelopes(
     Ok(EnvelopeBuilder::new(settings, schemas, log.transpose()?))
 }
 
-/// Returns the folder of the envelope log, and creates it. Returns `None` if the log is off.
+/// Returns the folder of the envelope log, and creates the folder if it is missing. Returns `None`
+/// if envelopes are not logged.
 pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Option<PathBuf>> {
     let Some(folder) = &config.log_dir else { return Ok(None) };
     fs::create_dir_all(folder)
@@ -217,8 +219,8 @@ fn add_files(files: &mut SchemaFiles, found: SchemaFiles) {
     files.tools.extend(found.tools);
 }
 
-/// Reads the schema at `path`, a regular file under `root`, and subtracts its size from `room`, the
-/// bytes that may still be read. Returns the schema with its text.
+/// Reads the schema at `path`, a regular file under `root`, and returns the schema with its text.
+/// Subtracts the size of the file from `room`, the number of bytes that may still be read.
 fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(SchemaFile, String)> {
     let mut bytes = Vec::new();
     let mut fill = || -> anyhow::Result<()> {
@@ -243,8 +245,11 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(Schem
     Ok((SchemaFile { path: path.to_owned(), schema }, text))
 }
 
-/// Determines the envelope that `envelope.schema.json` describes: a request requires `method`, an
-/// answer `ok`.
+/// Returns whether the schema `file`, named `envelope.schema.json`, describes the envelope of a
+/// request or of an answer: a request requires `method`, an answer requires `ok`.
+///
+/// # Errors
+/// The schema describes neither.
 fn envelope_kind(file: &SchemaFile) -> anyhow::Result<SharedSchemaId> {
     let needs = |name: &str| {
         let required = file.schema["required"].as_array();

@@ -1,4 +1,4 @@
-//! Checks what is unusual about the environment of a server: its folders, its user and its kernel.
+//! Checks the environment of a server: its folders, its user and its kernel.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,12 @@ use toolgate_world::sandbox::{IncompleteSandboxPolicy, SandboxProfile, namespace
 use crate::assembly::server_prep::create_folder;
 use crate::config::{Config, cache_folder, state_folder};
 
-/// Words of `/proc/self/uid_map` for a process outside of every user namespace.
+/// Fields of `/proc/self/uid_map` for a process outside of every user namespace.
 const ALL_USER_IDS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Logs one line about what does not work in this environment, such as the sandbox, if anything
-/// does not. `unconfined` is the reason why the server itself is not confined.
+/// Logs a warning that lists the features that do not work in this environment, such as the
+/// sandbox. Logs nothing if all work. `unconfined` is the reason why the server itself is not
+/// confined.
 pub fn report(config: &Config, unconfined: Option<String>) {
     let mut differences = folder_differences(config);
     if config.sandbox.profile != SandboxProfile::Off
@@ -40,7 +41,7 @@ pub fn report(config: &Config, unconfined: Option<String>) {
     }
 }
 
-/// Returns the reason why the state folder is unusable, if it is.
+/// Returns the reason why the state folder is unusable, or `None` if the server can use the folder.
 pub(crate) fn state_problem() -> Option<String> {
     folder_problem(state_folder(), "state", "XDG_STATE_HOME")
 }
@@ -68,8 +69,8 @@ fn folder_differences(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Returns the reason why the server's `folder` is unusable, if it is. `name` describes the folder,
-/// and the environment variable `variable` can name another folder.
+/// Returns the reason why the server cannot use `folder`, or `None` if it can. The reason calls the
+/// folder `name`, and says that the environment variable `variable` can select another folder.
 fn folder_problem(folder: Option<PathBuf>, name: &str, variable: &str) -> Option<String> {
     let Some(folder) = folder else {
         return Some(format!("neither {variable} nor HOME is an absolute path"));
@@ -83,7 +84,7 @@ fn folder_problem(folder: Option<PathBuf>, name: &str, variable: &str) -> Option
     Some(format!("the {name} folder {} cannot be written ({problem})", folder.display()))
 }
 
-/// Returns true if this process is root, and not only in a user namespace.
+/// Returns true if this process runs as the real root user, and not as root of a user namespace.
 #[allow(clippy::disallowed_methods, reason = "a file of the kernel about this process")]
 fn is_real_root() -> bool {
     let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -41,7 +41,8 @@ pub(crate) fn settings_digests(config: &Config, root: &Path) -> String {
     .to_string()
 }
 
-/// Removes the settings sections `names` from `sections`, and returns them.
+/// Removes the settings sections with the given `names` from `sections`, and returns the removed
+/// sections.
 fn take_sections(sections: &mut toml::Table, names: &[&str]) -> toml::Table {
     let taken = names.iter().filter_map(|name| Some(((*name).to_owned(), sections.remove(*name)?)));
     taken.collect()

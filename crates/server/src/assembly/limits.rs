@@ -12,48 +12,44 @@ use toolgate_host::{
 
 use crate::config::{self, Config, FleetOutagePolicy, LimitsSection};
 
-/// Maximum number of calls that wait for a slot. They cost little, and wait no longer than
+/// Maximum number of calls that wait for a free call slot. A call waits for at most
 /// `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
 
-/// Number of refused calls of a caller after which further refusals leave no audit record. Only a
-/// program in a loop has so many, and its records would push out all others.
+/// Number of refused calls that one caller may have at once before further refusals leave no audit
+/// record. Only a program in a loop has so many, and would fill the audit log.
 const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// Refused calls per second by which a caller's allowance `REFUSED` refills. A person never makes
-/// so many.
+/// Number of refused calls that each caller's allowance, [`REFUSED`], regains per second. A person
+/// never makes so many.
 const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// Number of bytes that a caller may write with file tools, at once and per second. No real work
-/// needs so many, but a loop would fill the disk.
+/// Number of bytes that one caller may write with file tools, at once and per second. The limit
+/// keeps a program in a loop from filling the disk.
 const WRITTEN: CallerByteRate = CallerByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
 /// Number of bytes of requests and answers that a caller may exchange, at once and per second, if
 /// there are several callers. With this limit, one caller cannot use the whole network.
 const CARRIED: CallerByteRate = CallerByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
-/// Maximum number of jobs that wait to run. A client that starts more than this has lost count of
-/// its jobs.
+/// Maximum number of jobs that wait to run. The server refuses further jobs.
 pub(super) const QUEUED_JOBS_MAX: usize = 10_000;
 
 /// Time for which the server keeps an ended job if the request sets none. A client can collect the
 /// result the next day.
 const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
 
-/// Longest time for which a request may let the server keep an ended job. Results are for
-/// collecting, not for storing.
+/// Longest time for which a request may let the server keep an ended job: a week.
 const JOB_KEEP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Maximum number of ended jobs that are kept, so that the store stays small. Beyond this number,
 /// the oldest jobs are deleted.
 const ENDED_JOBS_MAX: usize = 100_000;
 
-/// Number of bytes of program output that are kept for each job: as many as in a long build log. A
-/// program that prints more can write a file.
+/// Number of bytes of program output that are kept for each job: as many as in a long build log.
 const JOB_OUTPUT_BYTES_MAX: usize = 8 << 20;
 
-/// Total size of the files that are kept for each job, in bytes. Larger files would leave no room
-/// on the disk for other jobs.
+/// Maximum total size of the files that are kept for one job, in bytes.
 const JOB_FILES_BYTES_MAX: u64 = 1 << 30;
 
 /// Returns the limits of concurrency, rate and size of calls.
@@ -77,7 +73,8 @@ pub(super) fn call_limits(config: &Config) -> anyhow::Result<CallLimits> {
     Ok(with_caller_shares(slots, config))
 }
 
-/// Adds the limits of each single caller to `slots`, the limits of all calls together.
+/// Adds the limits of each single caller to `slots`, which contains the limits of all callers
+/// together.
 fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     let limits = &config.limits;
     let share = caller_share(config);
@@ -95,8 +92,8 @@ fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     }
 }
 
-/// Returns a function that computes one caller's share of a limit: all of it for an only caller,
-/// and three quarters if there may be several.
+/// Returns a function that computes one caller's share of a limit: the complete limit if there is
+/// only one caller, and three quarters of it if there may be several.
 pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     // An invalid key file stops the server elsewhere.
     let several = config.requires_credential().unwrap_or(true);
@@ -104,7 +101,7 @@ pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     move |all| if several { (all * 3).div_ceil(4) } else { all }
 }
 
-/// Converts the configured rate limits of calls to the host's form.
+/// Converts the configured rate limits to a list of `CallRate`.
 fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     let rules = rules.iter().filter_map(|rule| {
         Some(CallRate {
@@ -116,8 +113,8 @@ fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
     rules.collect()
 }
 
-/// Returns the maximum number of running jobs in total, and of one caller. A server that only
-/// accepts jobs runs none.
+/// Returns two numbers: the maximum number of running jobs in total, and of one caller. Both are 0
+/// for a server that only accepts jobs.
 pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
     let total = match config.fleet.kind {
         FleetServerRole::Front => 0,

@@ -1,4 +1,4 @@
-//! The settings in force of a served workspace, and the parts that a change of them replaces.
+//! The settings in force of a served workspace, and the parts of the server that change with them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,10 +22,11 @@ use crate::sync::lock_mutex;
 use crate::telemetry::{self, ReloadedLogLevel};
 use crate::upstreams::{self, UpstreamCatalog};
 
-/// Function that reads the settings again, from the file and the environment.
+/// Function that loads the settings again from the configuration file and the environment.
 pub(crate) type SettingsLoader = Arc<dyn Fn() -> anyhow::Result<LoadedConfig> + Send + Sync>;
 
-/// Settings in force, and the parts of the server that depend on them, such as the gate.
+/// Settings in force, and the parts of the server that depend on them, such as the policy check of
+/// calls.
 pub(crate) struct ReloadableSettings {
     pub(crate) root: PathBuf,
     pub(crate) host: Arc<Host>,
@@ -33,7 +34,8 @@ pub(crate) struct ReloadableSettings {
     pub(crate) catalog: UpstreamCatalog,
     pub(crate) schemas: Arc<SchemaRegistry>,
     pub(crate) current: Mutex<(Config, WorkspaceServices)>,
-    /// Function that reads the settings again. Not set unless changes of the settings are watched.
+    /// Function that loads the settings again. Set only if the server watches the settings for
+    /// changes.
     pub(crate) loader: OnceLock<SettingsLoader>,
     /// Digests of the settings for `toolgate fleet status`, if servers share a job database.
     pub(crate) digests: Option<SettingsDigests>,
@@ -41,9 +43,9 @@ pub(crate) struct ReloadableSettings {
 
 /// Changes of the settings that a reload applied, and changes that need a restart.
 pub(crate) struct SettingsChange {
-    /// Names of the settings that are in force now.
+    /// Names of the changed settings that are in force now.
     pub(crate) applied: Vec<String>,
-    /// Each changed upstream and a word for its change.
+    /// Names of the changed upstreams, each with a short text about the change, such as `is new`.
     pub(crate) upstreams: Vec<(String, &'static str)>,
     /// Names of the changed settings that have no effect before a restart.
     pub(crate) waiting: Vec<String>,
@@ -64,7 +66,7 @@ impl ReloadableSettings {
         }
     }
 
-    /// Returns the data that the console shows.
+    /// Returns access to the data of the workspace that the web console shows.
     pub(crate) fn console_sources(self: &Arc<Self>) -> ConsoleWorkspaceAccess {
         let in_force = |settings: &Self| lock_mutex(&settings.current).0.clone();
         let log = audit_setup::audit_file(&in_force(self).audit).ok().flatten();
@@ -92,11 +94,11 @@ impl ReloadableSettings {
         }
     }
 
-    /// Applies the configuration `next`. `identity` authenticates callers over HTTP. If `rereads`
-    /// is true, the files that the configuration names have changed too.
+    /// Applies the configuration `next`. `identity` authenticates callers over HTTP, and is updated
+    /// too. If `rereads` is true, the files that the configuration names have changed as well.
     ///
-    /// Everything is built and checked before anything is replaced. So an error changes nothing,
-    /// and a call passes either all of the old settings or all of the new ones.
+    /// Checks all new settings before replacing any. An error therefore changes nothing, and each
+    /// call is checked either by all old settings or by all new ones.
     ///
     /// # Errors
     /// A setting is invalid, or a file cannot be read.
@@ -162,8 +164,8 @@ impl ReloadableSettings {
         Ok(SettingsChange { applied, upstreams, waiting, rejected })
     }
 
-    /// Builds the services that tools use, and the gate that checks calls, for the settings `next`.
-    /// Replaces nothing.
+    /// Builds the services of tools, and the policy check of calls, for the settings `next`. Does
+    /// not put them into use.
     fn next_gate(
         &self,
         parts: &WorkspaceServices,
@@ -179,8 +181,8 @@ impl ReloadableSettings {
         Ok((parts, gate))
     }
 
-    /// Returns what a reload of the settings would change now. Returns `None` if the settings are
-    /// not reloaded. Changes nothing.
+    /// Returns the changes that a reload of the settings would make now, without making them.
+    /// Returns `None` if this server does not reload settings.
     ///
     /// # Errors
     /// A setting is invalid, or a file cannot be read. A reload would fail for the same reason.

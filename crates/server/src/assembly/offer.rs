@@ -18,10 +18,10 @@ use crate::config::{Config, ResourceKind};
 use crate::console::ConsoleWorkspaceAccess;
 use crate::telemetry::{self, TelemetrySinks};
 
-/// Clients whose name differs from their dialect, each with the name of the dialect.
+/// Client names that are not the name of a dialect, each with the dialect of that client.
 const CLIENT_DIALECTS: [(&str, &str); 2] = [("RAGX", "envelope"), ("ancplua", "workstation")];
 
-/// Tools, prompts and resources that a server offers, and its description.
+/// Builder of a server with its own tools, prompts and resources.
 ///
 /// A [`Config`] determines dialects, policy, limits and the audit log.
 pub struct ServerBuilder {
@@ -46,7 +46,7 @@ pub struct PreparedServer {
 }
 
 impl ServerBuilder {
-    /// Creates a server without tools. `name` is its name for clients.
+    /// Creates a builder for a server without tools. Clients see the server's `name` and `version`.
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
         let info = ServerInfo {
@@ -71,7 +71,8 @@ impl ServerBuilder {
         Self { info, tools, prompts, library: ContentLibrary::default(), jobs_folder: None }
     }
 
-    /// Sets the display name. The default is the name.
+    /// Sets the display name of the server. The default is the `name` given to
+    /// [`ServerBuilder::new`].
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.info.title = title.into();
         self
@@ -89,8 +90,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the form in which MCP clients get the results of the tools. The default is both text
-    /// and structured values.
+    /// Sets the format in which MCP clients get the results of tools. The default is both text and
+    /// structured values.
     pub fn results(mut self, results: ToolResultFormat) -> Self {
         self.info.results = results;
         self
@@ -137,8 +138,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Enables jobs and stores them in `folder`, an absolute path. Servers that share the folder
-    /// must have the same tools.
+    /// Enables jobs and stores them in `folder`, an absolute path. All servers that share the
+    /// folder must have the same tools.
     pub fn with_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.jobs_folder = Some(folder.into());
         self
@@ -184,7 +185,8 @@ impl ServerBuilder {
 }
 
 impl PreparedServer {
-    /// Creates a server from `host`. Adds the host's features to `info`.
+    /// Creates a prepared server with the `host`. Adds the host's features, such as jobs, to
+    /// `info`.
     pub(crate) fn new(host: Arc<Host>, info: ServerInfo, telemetry: TelemetrySinks) -> Self {
         let library = host.library();
         let info = Arc::new(ServerInfo {
@@ -203,7 +205,7 @@ impl PreparedServer {
         Self { host, info, telemetry, console: None }
     }
 
-    /// Lets the server have a console that shows the data of `sources`.
+    /// Allows the server to have a web console, which shows the data of `sources`.
     pub(crate) fn with_console(self, sources: ConsoleWorkspaceAccess) -> Self {
         Self { console: Some(sources), ..self }
     }

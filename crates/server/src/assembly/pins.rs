@@ -20,12 +20,12 @@ use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 pub struct PinComparison {
     file: PathBuf,
     lock: PinLock,
-    /// Current tools and instructions of each upstream that answered, by name.
+    /// Current tools and instructions of each upstream that answered, by the upstream's name.
     current: BTreeMap<String, UpstreamPins>,
-    /// Upstreams that did not answer, each with the reason.
+    /// Names of the upstreams that did not answer, each with the reason.
     pub unanswered: Vec<(String, String)>,
-    /// Duplicate tool names, each with the name of its upstream. Such tools are neither served nor
-    /// approved.
+    /// Pairs of an upstream and a tool name that the upstream lists twice. Tools with such a name
+    /// are neither served nor approved.
     pub duplicates: Vec<(String, String)>,
 }
 
@@ -45,9 +45,9 @@ impl PinComparison {
         Self::with_listings(root, listings, is_offered)
     }
 
-    /// Compares the approved tools with `listings`, the current tools of each upstream or the
-    /// reason why it did not answer. Leaves out each tool for which `is_offered` returns false,
-    /// given the names of the upstream and the tool: nobody reviewed such a tool, so it must not be
+    /// Compares the approved tools with `listings`: the current tools of each upstream, or the
+    /// reason why the upstream did not answer. Leaves out each tool for which `is_offered` returns
+    /// false for the names of the upstream and the tool, because only offered tools may be
     /// approved.
     fn with_listings(
         root: &Path,
@@ -94,14 +94,14 @@ impl PinComparison {
         self.changes().map(summarize).collect()
     }
 
-    /// Returns the upstreams for which nothing is approved yet.
+    /// Returns the names of the upstreams that answered and of which nothing is approved yet.
     pub fn unpinned(&self) -> impl Iterator<Item = &str> {
         let names = self.current.keys().map(String::as_str);
         names.filter(|name| !self.lock.upstreams.contains_key(*name))
     }
 
-    /// Approves the current tools of each upstream that answered. Returns the path of the lock
-    /// file.
+    /// Writes the current tools of each upstream that answered to the lock file as approved.
+    /// Returns the path of the lock file.
     ///
     /// # Errors
     /// The lock file cannot be written.
@@ -184,8 +184,8 @@ pub(crate) fn changed_upstreams(
     Ok(changed.map(describe).collect())
 }
 
-/// Returns the approvable content of `listing` and its duplicate tool names. Tools with a duplicate
-/// name are left out.
+/// Returns the tools and instructions in `listing` that can be approved, and the tool names that
+/// occur more than once. Tools with such a name cannot be approved.
 fn approvable_content(listing: UpstreamListing) -> (UpstreamPins, Vec<String>) {
     let mut tools = BTreeMap::new();
     let mut duplicates = Vec::new();

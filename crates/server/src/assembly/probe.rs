@@ -1,4 +1,4 @@
-//! Lists the current tools of a workspace's upstreams, without serving them.
+//! Lists the current tools of a workspace's upstreams without serving the tools.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::config::{Config, LogSection};
 use crate::telemetry::{self, ReloadedLogLevel};
 use crate::upstreams;
 
-/// Outcome of listing the tools of an upstream. The texts in it are safe for terminals.
+/// Outcome of listing the tools of an upstream. All texts are safe to print on a terminal.
 pub struct UpstreamProbeResult {
     /// Name of the probed upstream.
     pub name: String,
@@ -21,15 +21,15 @@ pub struct UpstreamProbeResult {
     pub listing: Result<UpstreamListing, String>,
     /// Requests to the upstream and their answers, one line each.
     pub exchanges: Vec<String>,
-    /// Redirects of the upstream's server, and text that its program printed between messages, one
-    /// line each.
+    /// Redirects of the upstream's server, and text other than messages that the upstream's program
+    /// printed, one line each.
     pub notes: Vec<String>,
     /// Last lines on the standard error of the upstream's program, if the listing failed.
     pub error_output: Vec<String>,
 }
 
-/// Connects to the upstreams of `config` that are in `wanted`. If `wanted` is empty, connects to
-/// all.
+/// Lists the tools of the upstreams of `config` whose names are in `wanted`, or of all upstreams if
+/// `wanted` is empty.
 ///
 /// # Errors
 /// A wanted upstream does not exist or is not enabled.
@@ -85,8 +85,8 @@ pub async fn probe_upstreams(
     Ok(probes)
 }
 
-/// Keeps the failures of upstreams out of the log, for commands that print these failures
-/// themselves. A log level that the user has chosen stays.
+/// Keeps the failures of upstreams out of this process's log, for commands that print these
+/// failures themselves. Changes nothing if the user has chosen a log level.
 ///
 /// # Errors
 /// The log level of `config` is invalid.

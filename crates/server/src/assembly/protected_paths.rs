@@ -120,8 +120,8 @@ pub(crate) fn sandbox_additions(
     }
 }
 
-/// Resolves the links in the part of `folder` that exists, because the server may create the rest
-/// later.
+/// Resolves the symbolic links in the existing part of the path `folder`. The server may create the
+/// rest of the path later.
 fn resolve_existing_links(folder: &Path) -> PathBuf {
     let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(folder);
     let missing = folder.strip_prefix(existing).unwrap_or(Path::new(""));

@@ -6,8 +6,8 @@ use toolgate_host::ToolRuleError;
 use crate::config::{Config, PolicyRule};
 
 /// Returns a warning for each rule whose `when` uses an argument, although the rule does not name
-/// the tools that have this argument. Such a rule fails for all other tools. If a rule fails, its
-/// strict effect applies.
+/// the tools that have this argument. The condition fails for all other tools. If a condition
+/// fails, the strict effect of the rule applies.
 pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     let unlimited = rules.iter().filter(|rule| rule.tools.is_empty());
     unlimited.filter_map(|rule| {
@@ -20,8 +20,8 @@ pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Adds to `err` the line in the settings file with the pattern that matches no tool, if only one
-/// line has it.
+/// Converts `err` to an error that also contains the line of the settings file with the pattern
+/// that matches no tool. Adds no line if several lines contain the pattern.
 pub(crate) fn add_line(err: &ToolRuleError, config: &Config) -> anyhow::Error {
     let (ToolRuleError::NoMatch { pattern, .. }, Some(source)) = (err, &config.source) else {
         return anyhow!("{err}");
@@ -38,9 +38,8 @@ pub(crate) fn add_line(err: &ToolRuleError, config: &Config) -> anyhow::Error {
     }
 }
 
-/// Returns the first argument in `when`, the CEL condition of a policy rule, that some tools may
-/// lack. Such an argument is neither tested with `has(input.NAME)` nor used with a condition on
-/// `tool`.
+/// Returns the first argument in the CEL condition `when` that some tools may lack, because the
+/// condition does not test it with `has(input.NAME)`. Returns `None` if the condition uses `tool`.
 fn unguarded_argument(when: &str) -> Option<String> {
     let code = without_strings(when);
     let words = words(&code);
@@ -81,7 +80,7 @@ fn without_strings(expression: &str) -> String {
     code
 }
 
-/// Splits CEL `code` into names and single characters. Leaves out blanks.
+/// Splits CEL `code` into names and single characters, without spaces.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = Vec::new();

@@ -19,7 +19,7 @@ use crate::assembly::wiring::{jobs_folder, resolve_links};
 use crate::config::{Config, cache_folder, environment, key_file, state_folder};
 use crate::upstreams;
 
-/// Prepared workspace that is ready to be confined and served.
+/// Workspace that is prepared: the next steps are to confine the server and to serve the workspace.
 pub struct PreparedWorkspace {
     pub(crate) root: PathBuf,
     /// The workspace folder and the ignore rules above it. The rules are read now, because the
@@ -118,8 +118,8 @@ impl PreparedWorkspace {
     }
 }
 
-/// Creates a folder of the server if it is missing. Ignores failures, because the code that uses
-/// the folder reports them.
+/// Creates `folder` if it is missing. Ignores failures, because the code that uses the folder
+/// reports them.
 #[allow(clippy::disallowed_methods, reason = "the server's own folders, outside the workspace")]
 pub(crate) fn create_folder(folder: &Path) {
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);

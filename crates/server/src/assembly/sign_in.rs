@@ -38,7 +38,7 @@ pub struct UpstreamSignIn {
 }
 
 impl UpstreamSignIn {
-    /// Prepares the sign-in at the upstream `name` of the workspace `root` under `config`.
+    /// Prepares signing in at the upstream `name` of the workspace `root` under `config`.
     ///
     /// # Errors
     /// The upstream does not exist or does not use OAuth.
@@ -63,7 +63,7 @@ impl UpstreamSignIn {
         Ok(Self { name: name.to_owned(), access, upstreams, processes: prep.processes })
     }
 
-    /// Signs the user in and returns a summary.
+    /// Signs the user in and returns a summary. Calls `report` for each step.
     ///
     /// `show` displays the URL of the sign-in page. `pasted` receives the final URL if the browser
     /// runs on another machine.
@@ -112,7 +112,7 @@ impl UpstreamSignIn {
         signed_in
     }
 
-    /// Deletes the stored credentials. Returns false if no credentials were stored.
+    /// Deletes the stored credentials of the upstream. Returns false if no credentials were stored.
     ///
     /// # Errors
     /// The credentials cannot be deleted.
@@ -120,8 +120,8 @@ impl UpstreamSignIn {
         self.access.sign_out().await.map_err(|why| anyhow!(why))
     }
 
-    /// Checks each step of signing in at the upstream and calling it. Returns true if all steps
-    /// succeeded.
+    /// Checks each step of signing in at the upstream and calling it, and calls `report` for each
+    /// step. Returns true if all steps succeeded.
     pub async fn check_access(&self, report: &mut AuthorizationStepCallback<'_>) -> bool {
         if !self.access.examine(report).await {
             return false;
@@ -145,7 +145,8 @@ impl UpstreamSignIn {
     }
 }
 
-/// Serves browsers that return from the sign-in page, and forwards the queries of their URLs.
+/// Serves the HTTP requests of browsers that return from the sign-in page. Sends the query string
+/// of each request's URL to `queries`. Runs until accepting a connection fails.
 async fn serve_redirects(listener: TcpListener, queries: mpsc::Sender<String>) {
     let mut browsers = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {

@@ -11,7 +11,7 @@ use crate::sessions::session::{CallEventDestination, ClientSession};
 /// Returns the answer of the server `served` to `frame` in the dialect named `dialect`, for the
 /// local caller.
 ///
-/// The frame passes the dialect, the gate and the envelope, as it would over a socket.
+/// The frame passes the same checks as a frame that a client sends over HTTP.
 ///
 /// # Errors
 /// The dialect is unknown, or the frame needs more than one answer.

@@ -12,7 +12,7 @@ use toolgate_contract::{
 
 use pattern::UriPattern;
 
-/// Values that one URI has for the variables of a resource template, by name.
+/// Values of the variables of a URI template in one URI, by the variable's name.
 pub type UriTemplateVariables = BTreeMap<String, String>;
 
 /// Function that creates the content for a URI of a resource template. It returns `None` if no such
@@ -33,7 +33,8 @@ pub struct StaticResourceSource {
 }
 
 impl StaticResourceSource {
-    /// Creates an empty source of resources. `name` is its name in policy rules and the audit log.
+    /// Creates an empty source of resources. Policy rules and the audit log use `name` for the
+    /// source.
     ///
     /// # Panics
     /// Panics if `name` is not a valid tool id.

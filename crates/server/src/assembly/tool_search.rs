@@ -10,12 +10,12 @@ use toolgate_toolsets::search::SearchService;
 
 use crate::config::{Config, ToolDiscoveryMemory, ToolDiscoveryMode};
 
-/// Returns true if the settings of `config` offer MCP clients a search for tools.
+/// Returns true if `config` offers MCP clients tools that find and call other tools.
 pub(crate) fn searches_tools(config: &Config) -> bool {
     config.discovery.mode != ToolDiscoveryMode::Off
 }
 
-/// Converts the settings of tool search to the host's form.
+/// Returns the settings of tool search that `config` contains.
 pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
     let discovery = &config.discovery;
     ToolSearchSettings {
@@ -38,13 +38,13 @@ pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
     }
 }
 
-/// Returns the vectors by which a search finds tools, made by the embedding model of `search`, if
-/// it has one.
+/// Returns the vectors that tool search uses to compare tools, computed by the embedding model of
+/// `search`. Returns `None` if code search has no embedding model.
 pub(crate) fn tool_vectors(search: &Arc<SearchService>) -> Option<ToolVectors> {
     search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchEmbeddingModel(search.clone()))))
 }
 
-/// The embedding model of code search, which tool search uses too.
+/// Embedding model of code search, which tool search uses too.
 struct SearchEmbeddingModel(Arc<SearchService>);
 
 impl SentenceModel for SearchEmbeddingModel {

@@ -23,10 +23,11 @@ const CORE_TOOLS: [&str; 14] = [
     "ci.test",
 ];
 
-/// Returns the patterns of the tools that the settings allow. `tools` are the tools of this server.
+/// Returns the patterns of the tools that the settings allow. `tools` are the server's own tools.
 ///
-/// If an upstream's tools are available, so is the tool that reads long results. The tools that
-/// find and call others are available, because the called tool is checked by itself.
+/// If the server has upstreams, the tool that reads long results is allowed. If tool search is on,
+/// the tools that find and call other tools are allowed, because each called tool is checked
+/// separately.
 pub(crate) fn allowed_patterns(config: &Config, tools: &[ToolId]) -> Vec<String> {
     let upstreams = config.upstream.iter().flat_map(|(name, upstream)| {
         [Some(name.clone()), upstream.prefix.clone()].into_iter().flatten()
@@ -41,8 +42,8 @@ pub(crate) fn allowed_patterns(config: &Config, tools: &[ToolId]) -> Vec<String>
     allowed.chain(added).collect()
 }
 
-/// Returns the patterns for `name`, an entry of `tools.allow`: a set, a toolset, or a pattern
-/// itself.
+/// Returns the patterns for `name`, an entry of `tools.allow`. The entry is the name of a set, the
+/// name of a toolset, or already a pattern.
 fn patterns_of(name: &str, tools: &[ToolId], toolsets: &[String]) -> Vec<String> {
     let is_tool = tools.iter().any(|id| id.as_str() == name);
     match name {

@@ -1,4 +1,4 @@
-//! Limits of the transports. Some come from settings, the others are constants.
+//! Limits of the transports. Some come from the settings, and the others are constants.
 
 use std::time::Duration;
 
@@ -10,43 +10,42 @@ use crate::config::Config;
 use crate::serve::exchange::HttpSessionLimits;
 use crate::serve::lines::LineStreamLimits;
 
-/// Time for the headers of an HTTP request to arrive, and idle time after which a connection is
-/// closed. Browsers and proxies keep idle connections for about as long.
+/// Time for the headers of an HTTP request to arrive. An HTTP connection that is idle for this time
+/// is closed.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
 /// Time for the body of an HTTP request to arrive. At 100 Mbit/s, the largest message takes a tenth
 /// of this time.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Time for a client to read the next part of a response. A client that is still there reads
-/// sooner.
+/// Time for a client to read the next part of a response, after which the connection is closed.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// Time until a slow call is answered with an event stream instead of a single message. After this
-/// time most calls have ended, and no client or proxy has given up yet.
+/// Time after which the answer to a slow call becomes an event stream instead of a single message.
+/// Most calls end earlier, and no client or proxy has given up by then.
 const STREAM_AFTER: Duration = Duration::from_secs(2);
 
 /// Silence after which an event stream gets a comment and a WebSocket a ping. Proxies close
 /// connections that are silent for 30 s or longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Maximum number of MCP sessions for each allowed connection. A client keeps its session while it
-/// has no connection.
+/// Maximum number of MCP sessions for each allowed connection. Sessions outnumber connections,
+/// because a session continues while its client has no connection.
 const SESSIONS_PER_CONNECTION: usize = 4;
 
 /// Maximum number of messages that wait for a WebSocket client before it counts as too slow.
 const SOCKET_MESSAGES_MAX: usize = 256;
 
-/// Maximum number of bytes of messages that wait for a WebSocket client. A single larger message is
-/// allowed if none waits.
+/// Maximum total size of the messages that wait for a WebSocket client, in bytes. A larger message
+/// is allowed if no other message waits.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of requests in flight from one client of a line-based stream. This is more than
-/// an agent has open, and few enough to keep in memory.
+/// Maximum number of requests in flight from one client that sends one message per line. An agent
+/// has fewer open, and this number fits into memory.
 const IN_FLIGHT_MAX: usize = 1024;
 
-/// Time for calls in flight to finish after a stdio client closes its end of the stream. Scripts
-/// pipe requests in and want the answers; a client that has exited wants the server to end.
+/// Time for calls in flight to finish after a stdio client closes its end of the stream. A script
+/// that pipes requests in still gets the answers.
 const EOF_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the limits of a stdio client.
@@ -60,14 +59,14 @@ pub(crate) fn line_bounds(config: &Config) -> LineStreamLimits {
     }
 }
 
-/// Returns the time that calls have to end after they are cancelled at shutdown, plus 500 ms in
-/// which the client can read their answers. The sum is less than the time after which the server
-/// exits anyway.
+/// Returns the time between cancelling the calls at shutdown and closing the connections: the time
+/// that calls have to end, plus 500 ms in which the client can read their answers. The result is
+/// shorter than the time after which the server exits in any case.
 fn wrap_up_time() -> Duration {
     GateSettings::default().cancel_grace + Duration::from_millis(500)
 }
 
-/// Returns the account of the memory that the input of all callers may take.
+/// Returns the memory budget that the requests of all callers share.
 pub(crate) fn input_memory(config: &Config) -> InputMemoryBudget {
     InputMemoryBudget::new(config.limits.message_bytes)
 }

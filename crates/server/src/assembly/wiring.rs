@@ -47,7 +47,7 @@ use crate::serve::listeners::ListenerSecurity;
 use crate::telemetry::{self, TelemetrySinks};
 use crate::upstreams::{self, UpstreamCatalog};
 
-/// Name of the server, as clients know it.
+/// Name of the server that clients see.
 const NAME: &str = "toolgate";
 
 /// A workspace that is being served: its host, programs and upstreams.
@@ -205,7 +205,7 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Returns the reason why the upstream that may have the tool `name` cannot be reached, if any.
+    /// Returns the reason why an unreachable upstream may lack the tool `name`, or else `None`.
     pub fn unavailable_upstream(&self, name: &str) -> Option<String> {
         self.catalog.upstreams.unavailable_reason(name)
     }
@@ -229,7 +229,7 @@ impl ServedWorkspace {
         ConfigWatcher { settings, identity, file, load: move || load() }.start()
     }
 
-    /// Stops all jobs and programs of the workspace, and waits until every record is written.
+    /// Stops all jobs and programs of the workspace, and waits until every audit record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
         self.catalog.upstreams.close();
@@ -254,8 +254,9 @@ pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<
         .then(|| ServerCard { name: format!("{}/{name}", labels.join(".")), url })
 }
 
-/// Builds the gate, which checks every call, for the tools in `catalog`, and for the resources,
-/// prompts and skills of `library`, under `config`. `root` is the workspace.
+/// Builds the gate, which checks every call against the policy and limits of `config`. The gate
+/// serves the tools in `catalog`, and the resources, prompts and skills of `library`. `root` is the
+/// workspace.
 pub(crate) fn build_gate(
     catalog: Catalog,
     mut library: ContentLibrary,
@@ -337,7 +338,7 @@ pub(crate) fn build_gate(
     Ok(gate.with_library(library).with_tool_search(tool_search_settings(config), vectors)?)
 }
 
-/// Converts the configured scopes of tokens to the host's form.
+/// Converts the configured scopes of tokens to a list of `TokenScope`.
 fn token_scopes(scopes: &[config::oauth::OAuthScopeEntry]) -> Vec<TokenScope> {
     let scopes = scopes.iter().map(|scope| TokenScope {
         name: scope.name.clone(),
@@ -355,18 +356,18 @@ pub(crate) struct WorkspaceFeatures {
     pub(crate) replaced: Vec<ToolId>,
 }
 
-/// Services that the tools of a workspace use, such as the search index and the job store. Changed
-/// settings replace only the services that depend on them.
+/// Services that the tools of a workspace use, such as the search index and the programs. A reload
+/// of the settings replaces only the services that depend on the changed settings.
 pub(crate) struct WorkspaceServices {
     root: Root,
     programs: exec::WorkspaceProgramRunner,
     search: Arc<search::SearchService>,
     assets: Option<Arc<assets::AssetSnapshot>>,
-    /// Handle of the job tools, unless jobs are off.
+    /// Handle of the job tools, or `None` if jobs are disabled.
     jobs: Option<JobsToolHandle>,
     /// Handle of the tools that find and call other tools.
     tool_search: ToolSearchHandle,
-    /// Vectors by which a search finds tools, if a sentence model is configured.
+    /// Vectors that tool search uses to compare tools, if an embedding model is configured.
     pub(crate) tool_vectors: Option<ToolVectors>,
 }
 
@@ -390,8 +391,8 @@ impl WorkspaceServices {
         Ok(Self { root, programs, search, assets, jobs, tool_search, tool_vectors })
     }
 
-    /// Returns the services that the tools need under other settings. The search index and stored
-    /// output are kept.
+    /// Returns the services for the changed settings `config`, with the same search index and
+    /// output.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -409,7 +410,7 @@ impl WorkspaceServices {
         })
     }
 
-    /// Returns the folders of assets that the server reads again when they change.
+    /// Returns the folders of assets to watch for changes. Empty if assets are read only once.
     pub(crate) fn asset_folders(&self, settings: &assets::AssetSettings) -> Vec<PathBuf> {
         match settings.owner.always_offered {
             true => Vec::new(),
@@ -459,8 +460,8 @@ impl WorkspaceServices {
     }
 }
 
-/// Reads the assets of the workspace. If they are unusable, only a server for Synesthetic's clients
-/// refuses to start. Other servers log an error and serve no assets.
+/// Reads the assets of the workspace. If they are unusable, a server for Synesthetic's clients
+/// fails, and any other server logs an error and serves no assets.
 fn open_assets(
     root: &Root,
     settings: &assets::AssetSettings,
@@ -536,7 +537,7 @@ fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     search::IndexFolders { cache, documents }
 }
 
-/// Returns the name of the folder that stores data of the workspace at the resolved path `real`.
+/// Returns the name of the folder for data of the workspace whose path without links is `real`.
 fn workspace_folder_name(real: &Path) -> String {
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
@@ -544,13 +545,13 @@ fn workspace_folder_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// Returns the path of `file` relative to `root`, if it is inside. Links in `root` must be
-/// [resolved](resolve_links).
+/// Returns the path of `file` relative to `root`, or `None` if `file` is outside of `root`.
+/// Symbolic links in `root` must be [resolved](resolve_links).
 pub fn relative_to_root(root: &Path, file: &Path) -> Option<String> {
     Some(resolve_links(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
-/// Resolves all links in `path`. Returns `path` unchanged if it does not exist.
+/// Resolves all symbolic links in `path`. Returns `path` unchanged if it does not exist.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before anything is served")]
 pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())

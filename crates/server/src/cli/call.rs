@@ -22,7 +22,7 @@ use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runt
 
 /// MCP name of the tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
-/// End of the error message of a call whose client cannot ask its user.
+/// End of the error message of a call that needs an answer from a person, if nobody can be asked.
 const CANNOT_ASK: &str = "this client cannot ask anyone";
 
 #[derive(clap::Args)]
@@ -86,7 +86,7 @@ pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Calls the tool in this process. Returns its output or the refusal.
+/// Calls the tool in this process. Returns the tool's output, or the message of the refusal.
 async fn call_in_process(
     args: &CallArgs,
     input: Value,
@@ -132,7 +132,8 @@ async fn call_in_process(
     })
 }
 
-/// Calls the tool at a running server. Disconnecting cancels the call.
+/// Calls the tool at the running server `url`. Returns the tool's output, or the message of the
+/// refusal. Cancels the call if `stop` is cancelled.
 async fn call_at_server(
     args: &CallArgs,
     url: &str,
@@ -155,8 +156,8 @@ fn follow(args: &CallArgs) -> Option<ProgressDisplay> {
     args.follow.then(|| ProgressDisplay::begin(&fold_name(&args.tool), Duration::ZERO))
 }
 
-/// Returns the text of the refusal of a call. It includes the cause, because a local caller may
-/// also read the log.
+/// Returns the text about the refusal of a call. The text includes the internal cause of `error`,
+/// because a local caller may also read the log.
 fn describe_refusal(error: &CallError, args: &CallArgs, user: Option<&TerminalUser>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {

@@ -63,8 +63,9 @@ pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what `next` would change for a server that runs with the file `running`: a line for each
-/// setting, and for each of the server's own tools that appears or vanishes.
+/// Returns the changes that `next` would make for a server that runs with the settings file
+/// `running`: a line for each setting, and for each of the server's own tools that appears or
+/// vanishes.
 fn changes(args: &CheckConfigArgs, running: &Path, next: &Config) -> anyhow::Result<String> {
     let mut before = config::load(&args.path, Some(running), &config::environment())?.config;
     args.folder.restrict(&mut before);
@@ -85,8 +86,8 @@ fn changes(args: &CheckConfigArgs, running: &Path, next: &Config) -> anyhow::Res
     Ok(if text.is_empty() { "nothing changes\n".to_owned() } else { text })
 }
 
-/// Checks everything that requires the workspace to be built: patterns, rules, folders, schemas and
-/// dialects.
+/// Checks the parts of `config` that require the workspace to be built: patterns, rules, folders,
+/// schemas and dialects.
 pub(super) fn check_workspace(root: &Path, config: &Config) -> anyhow::Result<()> {
     let opened = ServedWorkspace::open_for_inspection(root, &without_secret_sources(config))?;
     let served = opened.server();
@@ -138,8 +139,8 @@ fn without_secrets(mut config: Config) -> Config {
     config
 }
 
-/// Redacts the secrets in `word`, a URL or a command-line argument. `before` is the argument before
-/// it, such as a flag.
+/// Redacts the secrets in `word`, a URL or a command-line argument. `before` is the previous
+/// argument, such as a flag.
 fn without_secret_parts(word: &str, before: &str) -> String {
     let mut clean = word.to_owned();
     for found in secret_detection::secrets_in_word(word, before).into_iter().rev() {

@@ -1,4 +1,4 @@
-//! Known MCP clients: where each keeps its servers, and in which form.
+//! Known MCP clients: their settings files, and the format of a server's entry in them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,17 @@ pub(super) struct KnownMcpClient {
     pub(super) name: &'static str,
     /// Name of the client's product.
     pub(super) title: &'static str,
-    /// Folder in the home folder that exists if the client is installed.
+    /// Name of a folder in the user's home folder that exists if the client is installed.
     home: &'static str,
-    /// Settings files of the client that may contain servers or filters of tools, those that it
-    /// prefers first.
+    /// Settings files of the client that may contain servers or filters of tools, in the client's
+    /// order of preference.
     pub(super) files: &'static [ClientSettingsFile],
     /// Key of the table of MCP servers in the client's settings.
     pub(super) servers_key: &'static str,
-    /// Value of `type` in the settings entry of a server that the client starts, if it wants one.
+    /// Value of `type` in the settings entry of a server that the client starts. `None` if the
+    /// entry needs no `type`.
     pub(super) program_type: Option<&'static str>,
-    /// Form of the settings entry of a server at a URL.
+    /// Format of the settings entry of a server that is reached at a URL.
     pub(super) url_entry: UrlServerEntryFormat,
     /// Text before and after the name of an environment variable in an HTTP header, such as `${`
     /// and `}`. `None` if the client does not replace variables there.
@@ -29,13 +30,13 @@ pub(super) struct KnownMcpClient {
     pub(super) next_step: &'static str,
 }
 
-/// Form of the entry of a server at a URL in a client's settings.
+/// Format of the entry of a server that is reached at a URL, in a client's settings.
 pub(super) enum UrlServerEntryFormat {
-    /// An entry with the URL under `key`, and with `headers`.
+    /// An entry with the URL under the key `key`, and with HTTP headers under `headers`.
     Headers {
         /// Key of the URL in the entry.
         key: &'static str,
-        /// Value of `type` in the entry, if the client wants one.
+        /// Value of `type` in the entry. `None` if the entry needs no `type`.
         kind: Option<&'static str>,
     },
     /// An entry with the keys of Codex: `bearer_token_env_var` and `http_headers`.
@@ -63,18 +64,18 @@ pub(super) enum ClientSettingsScope {
     Project,
 }
 
-/// Returns a settings file of a client to which `toolgate connect` adds servers.
+/// Returns the settings file at `path`, to which `toolgate connect` may add servers.
 const fn settings(path: &'static str) -> ClientSettingsFile {
     ClientSettingsFile { path, is_writable: true }
 }
 
-/// Returns a settings file of a client that is only imported.
+/// Returns the settings file at `path`, from which toolgate only imports servers.
 const fn other(path: &'static str) -> ClientSettingsFile {
     ClientSettingsFile { path, is_writable: false }
 }
 
-/// Settings paths that an environment variable moves: the start of the path, the variable, and the
-/// path in the variable's folder that replaces this start.
+/// Settings paths that an environment variable relocates: the start of the path, the variable, and
+/// the path below the variable's folder that replaces this start.
 const MOVED_PATHS: [(&str, &str, &str); 4] = [
     ("~/.claude.json", "CLAUDE_CONFIG_DIR", ".claude.json"),
     ("~/.claude/", "CLAUDE_CONFIG_DIR", ""),
@@ -251,7 +252,7 @@ pub(super) static CLIENTS: [KnownMcpClient; 11] = [
 ];
 
 impl KnownMcpClient {
-    /// Returns the client with this command-line `name`.
+    /// Returns the client with this command-line `name`, or `None` if no client has this name.
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         CLIENTS.iter().find(|client| client.name == name)
     }
@@ -261,7 +262,7 @@ impl KnownMcpClient {
         CLIENTS.each_ref().map(|client| client.name)
     }
 
-    /// Returns true if the folder that the client creates in the user's home folder exists.
+    /// Returns true if the client is installed: its folder in the user's home folder exists.
     #[allow(clippy::disallowed_methods, reason = "the user's own folders")]
     pub(super) fn is_installed(&self) -> bool {
         user_path(self.home).is_some_and(|folder| folder.is_dir())
@@ -319,7 +320,8 @@ pub(super) fn is_toolgate(command: &str) -> bool {
     Path::new(command).file_stem() == Some(OsStr::new("toolgate"))
 }
 
-/// Resolves `path`, which begins with `~/`, and which an environment variable may move.
+/// Returns the absolute path of `path`, which begins with `~/`. An environment variable may replace
+/// the beginning. Returns `None` if there is no home folder.
 fn user_path(path: &str) -> Option<PathBuf> {
     for (prefix, variable, replacement) in MOVED_PATHS {
         if let Some(rest) = path.strip_prefix(prefix)

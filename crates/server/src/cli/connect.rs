@@ -113,11 +113,11 @@ pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings file of the client to connect, with the place of the server's entry in it.
+/// Settings file of the client to connect, with the scope of the server's entry.
 struct ClientSettings {
     client: &'static KnownMcpClient,
     scope: ClientSettingsScope,
-    /// The served folder, which is also the project, without symbolic links in the path.
+    /// The served folder, which is also the client's project, without symbolic links in the path.
     folder: PathBuf,
     file: SettingsFile,
 }
@@ -126,11 +126,11 @@ struct ClientSettings {
 struct PlannedSettingsChange {
     /// New text of the settings file, or `None` to delete it.
     text: Option<String>,
-    /// Record with which `--remove` undoes the change later.
+    /// Record of the change, with which `--remove` undoes the change later.
     record: Option<SettingsChangeRecord>,
     /// Folders to delete with the settings file if they are empty, outermost first.
     folders: Vec<PathBuf>,
-    /// API key of the caller in the new text, which the printed change hides.
+    /// API key of the caller that the new text contains. The printed change does not show this key.
     key: Option<String>,
     /// Notes about the change for the user, one sentence each.
     notes: Vec<String>,
@@ -162,7 +162,8 @@ impl ClientSettings {
         ServerEntryLocation { format, table: self.client.servers_key, name }
     }
 
-    /// Plans to add the server to the client's settings. Returns `None` if they already contain it.
+    /// Plans the change that adds the server to the client's settings at `place`. Returns `None` if
+    /// the settings already contain the same entry.
     fn plan_connection(
         &self,
         place: ServerEntryLocation,
@@ -233,8 +234,8 @@ impl ClientSettings {
         ))
     }
 
-    /// Returns the text of the settings as it would be without an earlier `toolgate connect`, and
-    /// the record of that earlier change.
+    /// Returns the text of the settings without the change of an earlier `toolgate connect`, and
+    /// the record of that change.
     fn base(
         &self,
         place: ServerEntryLocation,
@@ -251,8 +252,8 @@ impl ClientSettings {
         Ok((base, Some(record)))
     }
 
-    /// Plans to remove the server from the client's settings. Returns `None` if they do not contain
-    /// it.
+    /// Plans the change that removes the server at `place` from the client's settings. Returns
+    /// `None` if the settings do not contain the server.
     fn plan_removal(
         &self,
         place: ServerEntryLocation,
@@ -293,7 +294,7 @@ impl ClientSettings {
         Ok(Some(PlannedSettingsChange { text, record: None, folders, key: None, notes }))
     }
 
-    /// Returns the server that the options `args` describe.
+    /// Returns the server that the command-line options `args` describe.
     fn target(&self, args: &ConnectArgs) -> anyhow::Result<ServerToConnect> {
         let Some(url) = &args.url else {
             let text = |path: &Path| path.to_str().map(str::to_owned);
@@ -318,7 +319,8 @@ impl ClientSettings {
 }
 
 impl PlannedSettingsChange {
-    /// Returns the planned change as a unified diff, without the secrets that can be recognized.
+    /// Returns the planned change of `file` as a unified diff, in which recognized secrets are
+    /// redacted.
     fn diff(&self, file: &SettingsFile) -> String {
         let path = file.path.to_string_lossy();
         let nothing = "/dev/null";
@@ -331,8 +333,8 @@ impl PlannedSettingsChange {
         redact_settings(&diff, self.key.as_deref())
     }
 
-    /// Writes the planned change. The record that undoes it is written first, so that an
-    /// interrupted change can be undone.
+    /// Writes the planned change of `file`. Before that, writes the record that can undo the
+    /// change, so that an interrupted change can be undone.
     fn write(&self, file: &SettingsFile, name: &str) -> anyhow::Result<()> {
         if let Some(Err(err)) = self.record.as_ref().map(SettingsChangeRecord::store) {
             complain(&format!(
@@ -350,7 +352,7 @@ impl PlannedSettingsChange {
     }
 }
 
-/// Redacts the caller's `key` from the `text` of settings, and the secrets that can be recognized.
+/// Redacts the caller's `key` and all recognized secrets in the `text` of settings.
 fn redact_settings(text: &str, key: Option<&str>) -> String {
     match key {
         Some(key) => {
@@ -362,7 +364,7 @@ fn redact_settings(text: &str, key: Option<&str>) -> String {
 }
 
 /// Undoes the change that `record` describes in `current`, the text of a settings file. Returns
-/// `None` if that is impossible, or if it would change more than the server's entry.
+/// `None` if this is impossible, or if it would change more than the server's entry.
 fn undo(
     place: ServerEntryLocation,
     record: &SettingsChangeRecord,
@@ -404,8 +406,8 @@ fn resolve_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(resolved)
 }
 
-/// Returns the path of this program. A path in `PATH` is preferred, because it stays the same when
-/// toolgate is updated.
+/// Returns the path of this program, if possible a path in `PATH`, because that path stays the same
+/// when toolgate is updated.
 fn program_path() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find the path of toolgate")?;
     let search = environment().into_iter().find(|(name, _)| name == "PATH");

@@ -178,8 +178,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Checks that programs can reach only the hosts that the settings name for their sandbox profiles,
-/// or for the `programs` themselves. Returns the checked profiles, or the reason why they cannot be
-/// used.
+/// or for the `programs` themselves. The inner result contains the checked profiles, or the reason
+/// why they cannot be used.
 fn check_hosts(
     sandbox: &Sandbox,
     root: &Root,
@@ -210,7 +210,7 @@ fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
 }
 
 /// Asks the package managers that the settings name as sandbox presets for their hosts. Returns the
-/// name and the hosts of each.
+/// name and the hosts of each package manager.
 fn ask_presets(sandbox: &Sandbox, root: &Root) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
     let sources = sandbox.host_sources();
     if sources.is_empty() {
@@ -239,14 +239,15 @@ fn render_presets(presets: &[(&'static str, Vec<String>)]) -> String {
     lines.collect()
 }
 
-/// Checks that the server can start the process that parses code. Returns the reason if it cannot.
+/// Checks that the server can start the process that parses code. The error is the reason why it
+/// cannot.
 fn check_parser() -> Result<(), String> {
     let processes = ProcessRunner::new(environment());
     let checked = processes.and_then(|processes| grammars::check_worker(&processes));
     checked.map_err(|err| err.to_string())
 }
 
-/// Returns a line of the report if code cannot be parsed.
+/// Returns a line of the report about the process that parses code, or an empty text if it works.
 fn render_parser(parser: &Result<(), String>) -> String {
     match parser {
         Ok(()) => String::new(),
@@ -256,7 +257,7 @@ fn render_parser(parser: &Result<(), String>) -> String {
     }
 }
 
-/// Tests the OAuth authorization of an upstream.
+/// Tests the OAuth authorization of an upstream and prints the result of each step.
 fn test_oauth(args: &UpstreamNameArg) -> anyhow::Result<ExitCode> {
     toolgate::telemetry::start_logging("warn")?;
     let is_authorized = run_to_end(super::small_runtime()?, async {
@@ -283,7 +284,7 @@ fn test_oauth(args: &UpstreamNameArg) -> anyhow::Result<ExitCode> {
     Ok(if is_authorized { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tests each upstream by listing it.
+/// Tests each upstream by listing its tools, and prints the results.
 fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     // The first call decides the level. The report says what a line of the log would say.
     toolgate::telemetry::start_logging("warn")?;
@@ -353,8 +354,8 @@ fn render_disabled(config: &Config) -> String {
     disabled.map(|(name, _)| line(name)).collect()
 }
 
-/// Returns the line of an upstream that answered, with the numbers of its tools, resources and
-/// prompts. Tools that `settings` hide are counted on their own.
+/// Returns the line of the report about an upstream that answered, with the numbers of its tools,
+/// resources and prompts. Tools that `settings` hide are counted separately.
 fn render_listing(
     name: &str,
     listing: &UpstreamListing,
@@ -375,7 +376,8 @@ fn render_listing(
     )
 }
 
-/// Returns a warning for each entry of the setting `tools` that matches no tool of `listing`.
+/// Returns a warning for each entry of the upstream's setting `tools` that matches no tool of
+/// `listing`.
 fn tool_warnings(listing: &UpstreamListing, settings: Option<&UpstreamSettings>) -> Vec<String> {
     let unmatched = settings.into_iter().flat_map(|settings| settings.unmatched_tools(listing));
     let describe = |entry: &str| {
@@ -389,7 +391,7 @@ fn tool_warnings(listing: &UpstreamListing, settings: Option<&UpstreamSettings>)
     unmatched.map(describe).collect()
 }
 
-/// Checks the database of `[fleet]`, and prints what its configuration promises.
+/// Checks the database of `[fleet]`, and prints the failures that the jobs in it survive.
 fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
     toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;

@@ -16,7 +16,7 @@ use toolgate_world::Root;
 
 use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 
-/// Interval at which the progress of draining servers is checked.
+/// Time between two checks of the progress of draining servers.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for stopped jobs to end, after the drain time of their server.
 const STOP_TIME: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Shows the progress and output of running work on standard error.
+//! Shows the progress and output of a running call or job on standard error.
 //!
 //! A terminal shows a progress bar and the last lines of output, which disappear at the end. A pipe
 //! gets one line per update.
@@ -20,7 +20,7 @@ pub(super) use live::ProgressBarHandle;
 /// An update about a running call or job, for its display.
 #[derive(Debug)]
 pub(super) enum ProgressUpdate {
-    /// The call or job starts again. `attempt` is the number of this start.
+    /// A new start of the call or job. `attempt` counts the starts from 1.
     Restarted { attempt: u32 },
     /// Progress, with a fraction from 0 to 1 if the fraction is known.
     Progress { fraction: Option<f64>, message: Option<String> },
@@ -28,7 +28,7 @@ pub(super) enum ProgressUpdate {
     Printed { stream: OutputStreamKind, text: String },
     /// A log line.
     Log { level: LogLevel, message: String },
-    /// A file that the call or job produced.
+    /// A file that the call or job produced, by its path.
     LeftFile { path: String },
 }
 
@@ -46,7 +46,8 @@ impl ProgressUpdate {
         })
     }
 
-    /// Creates a progress update for `done` of `total`.
+    /// Creates a progress update for `done` of `total` units. Without `total`, the fraction is
+    /// unknown.
     pub(super) fn progress(done: f64, total: Option<f64>, message: Option<String>) -> Self {
         let total = total.filter(|total| *total > 0.0);
         let fraction = total.map(|total| done / total).filter(|fraction| fraction.is_finite());
@@ -97,8 +98,8 @@ impl ProgressDisplay {
         }
     }
 
-    /// Returns a sink that displays the events of a call. It never blocks: updates that a slow
-    /// display cannot take are dropped and counted.
+    /// Returns a sink that displays the events of a call. The sink never blocks: if a queue of
+    /// lines is full, updates are dropped and counted.
     pub(super) fn sink(&self) -> CallEventSink {
         let sink = match self {
             Self::Live(live) => {
@@ -129,7 +130,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Returns the progress bar, if the display is one.
+    /// Returns a handle of the progress bar, or `None` if the display prints lines.
     pub(super) fn bar(&self) -> Option<ProgressBarHandle> {
         match self {
             Self::Live(live) => Some(live.draw_bar()),

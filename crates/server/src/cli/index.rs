@@ -18,7 +18,7 @@ use super::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 const TOOL: &str = "search.index_status";
 /// Time for which one call of the tool waits for the index, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// Interval at which the command checks if passages still lack vectors.
+/// Time between two checks whether passages still lack vectors.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without new vectors after which `toolgate index` stops waiting.
 const VECTORS_STUCK_AFTER: Duration = Duration::from_secs(120);
@@ -75,7 +75,8 @@ pub(super) fn run(args: &IndexCommandArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the search index is up to date and returns its state.
+/// Waits until the search index is up to date and returns the index's state, or the refusal of the
+/// tool call.
 async fn wait_indexed(
     args: &IndexCommandArgs,
     stop: CancellationToken,
@@ -124,7 +125,7 @@ async fn wait_indexed(
     Ok(outcome)
 }
 
-/// Returns true if the state `indexed` of the search index says that files are still being read.
+/// Returns true if `indexed`, the state of the search index, says that files are still being read.
 fn is_reading_files(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
@@ -136,8 +137,8 @@ struct OtherServerIndexProgress {
 }
 
 impl OtherServerIndexProgress {
-    /// Updates the number of files that the other server has indexed. Returns true if it is still
-    /// indexing.
+    /// Updates the number of files that the other server has indexed from `indexed`, the state of
+    /// the index. Returns true if that server is still indexing.
     fn update(&mut self, indexed: &Value) -> bool {
         if indexed["state"] != "following" || indexed["complete"] == true {
             return false;
@@ -155,7 +156,7 @@ impl OtherServerIndexProgress {
     }
 }
 
-/// Progress of the vectors from the configured model.
+/// Progress of computing vectors with the configured embedding model.
 #[derive(Default)]
 struct VectorIndexProgress {
     vectors: ProgressCount,
@@ -163,7 +164,9 @@ struct VectorIndexProgress {
 }
 
 impl VectorIndexProgress {
-    /// Updates the number of vectors. Returns true if the command need not wait any longer.
+    /// Updates the number of vectors from `indexed`, the state of the index. Returns true if the
+    /// command need not wait longer: all passages have vectors, no model can compute them, or their
+    /// number has not changed for two minutes.
     fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
         let Some(vectors) = indexed["vectors"].as_u64() else { return true };
@@ -182,7 +185,7 @@ impl VectorIndexProgress {
     }
 }
 
-/// A growing number, such as of indexed files, and the time since its last change.
+/// Number that grows, such as the number of indexed files, with the time of its last change.
 #[derive(Default)]
 struct ProgressCount {
     count: u64,
@@ -191,7 +194,7 @@ struct ProgressCount {
 }
 
 impl ProgressCount {
-    /// Sets the number. Returns the time since its last change.
+    /// Sets the number to `count`. Returns the time since the last change of the number.
     fn update(&mut self, count: u64) -> Duration {
         if count != self.count {
             (self.count, self.since) = (count, None);

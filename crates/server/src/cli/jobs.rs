@@ -99,7 +99,7 @@ pub(super) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Runs `toolgate jobs`. Returns the exit code or the refusal.
+/// Runs `toolgate jobs`. Returns the exit code, or the error with which the host refused.
 async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<ExitCode, CallError>> {
     let Ok(jobs) = host.jobs() else { bail!("jobs are off (jobs.to)") };
     let Some(id) = &args.id else { return list(args, jobs).await };
@@ -146,7 +146,8 @@ async fn list(args: &JobsArgs, jobs: &JobService) -> anyhow::Result<Result<ExitC
     Ok(Ok(ExitCode::SUCCESS))
 }
 
-/// Cancels `job` on behalf of its caller.
+/// Cancels `job` on behalf of its caller. Returns the exit code, or the error with which the host
+/// refused.
 async fn cancel(
     args: &JobsArgs,
     host: &Host,
@@ -179,8 +180,8 @@ async fn cancel(
     })
 }
 
-/// Answers the question of `job` on behalf of its caller: with the JSON object of `--answer`, or
-/// with a refusal. A person at a terminal sees the question first.
+/// Answers the question of `job` on behalf of the job's caller: with the JSON object of `--answer`,
+/// or with a refusal. A person at a terminal is shown the question first.
 async fn answer(
     args: &JobsArgs,
     host: &Host,
@@ -215,8 +216,8 @@ async fn answer(
     }))
 }
 
-/// Sends a request to the host on behalf of the job's caller. The owner of the machine may act for
-/// all callers.
+/// Sends `request` to the host on behalf of the caller of `job`. The user of this machine may act
+/// for all callers.
 async fn ask_host(
     host: &Host,
     job: &JobSnapshot,

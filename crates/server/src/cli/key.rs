@@ -100,9 +100,9 @@ struct KeyFileArg {
     keys_file: String,
 }
 
-/// Number of digits of a key's digest that are shown.
+/// Number of digits of a key's digest that `toolgate key` shows.
 const DIGEST_SHOWN: usize = 12;
-/// Fewest digits of a digest that identify a key.
+/// Minimum number of digits at the beginning of a digest that identify a key.
 const PREFIX_MIN: usize = 4;
 /// Names of the commands of `toolgate key`, for suggestions.
 const COMMANDS: [&str; 4] = ["new", "list", "rotate", "revoke"];
@@ -140,7 +140,8 @@ fn unknown_command(typed: &str, name: &str) -> anyhow::Error {
     anyhow!("`{typed}` is not a command of `toolgate key`; {advice}")
 }
 
-/// Returns the command of `toolgate key` that the word `typed` resembles.
+/// Returns the command of `toolgate key` that the word `typed` resembles, or `None` if it resembles
+/// none.
 fn nearest_command(typed: &str) -> Option<&'static str> {
     let distance = |command: &str| strsim::damerau_levenshtein(typed, command);
     let nearest = COMMANDS.into_iter().min_by_key(|command| distance(command))?;
@@ -182,8 +183,8 @@ fn new_key(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a warning if no policy rule in this folder's settings names the key's `role`. `None` if
-/// there are no rules with roles, because the settings may be elsewhere.
+/// Returns a warning if no policy rule in this folder's settings names `role`, the role of a new
+/// key. Returns `None` if no rule has roles, because the settings may be in another folder.
 fn unknown_role(role: &str) -> Option<String> {
     // The roles `admin` and `console` open the console without a rule.
     if matches!(role, "admin" | "console") {

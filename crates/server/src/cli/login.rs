@@ -112,7 +112,7 @@ pub(super) fn log_out(args: &LogoutArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the URL `page` in the browser, if this machine has one.
+/// Opens the URL `page` in the browser, if this machine has one. Ignores failures.
 #[allow(clippy::disallowed_methods, reason = "the user's own browser")]
 pub(super) fn open_browser(page: &str) {
     let configured = std::env::var_os("BROWSER").filter(|name| !name.is_empty());

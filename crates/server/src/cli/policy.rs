@@ -117,7 +117,8 @@ pub(super) fn run(args: &PolicyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the note that no API key has the caller name `name`, with the names that exist.
+/// Returns the note that no API key in `keys` has the caller name `name`. The note lists the names
+/// that exist.
 fn unknown_key(name: &str, keys: &[ApiKey]) -> String {
     let names: BTreeSet<_> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
     let names: Vec<_> = names.into_iter().collect();

@@ -108,8 +108,9 @@ fn rows(schema: &serde_json::Value) -> String {
     rows.collect()
 }
 
-/// Returns the name, description and rows of fields of each variant of the enum that `schema`
-/// describes. A value of the enum is a word, or an object with the word as its only key.
+/// Returns the name, the description and the table rows of the fields of each variant of an enum,
+/// which the JSON Schema `schema` describes. A value of the enum is a word, or an object with the
+/// word as its only key.
 fn tagged_variants(schema: &serde_json::Value) -> Vec<(String, String, String)> {
     let variants = schema["oneOf"].as_array().into_iter().flatten();
     let row = |variant: &serde_json::Value| {
@@ -137,9 +138,8 @@ fn command_line() -> String {
     page
 }
 
-/// Adds a section about each command of `root` to the reference `page`, with headings of this
-/// `depth`, followed by the sections of its subcommands. `before` is the prefix of the commands'
-/// names.
+/// Adds a section about each subcommand of `root` to the reference `page`. `depth` is the prefix of
+/// the sections' headings, and `before` the prefix of the commands' names.
 fn sections(root: &mut clap::Command, depth: &str, before: &str, page: &mut String) {
     let is_listed =
         |command: &&mut clap::Command| !command.is_hide_set() && command.get_name() != "help";

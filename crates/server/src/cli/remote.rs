@@ -1,4 +1,4 @@
-//! Lists and calls tools at a running server, in the stateless revision of MCP.
+//! Lists and calls tools at a running server, with a protocol revision of MCP that has no sessions.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const PAGES_MAX: usize = 1000;
 /// Progress token of the call, which notifications about its progress repeat.
 const PROGRESS_TOKEN: u64 = 1;
 
-/// A running server, with the caller's key.
+/// A running server, with the caller's API key.
 pub(super) struct RemoteServer<'a> {
     /// URL of the server's MCP endpoint.
     pub(super) url: &'a str,
@@ -50,7 +50,7 @@ struct RemoteServerKey {
 /// A JSON-RPC request to a running server.
 struct RemoteServerRequest<'a> {
     method: &'static str,
-    /// Name of the called tool, which a header repeats.
+    /// Name of the called tool, which the header `Mcp-Name` repeats.
     name: Option<&'a str>,
     /// Fields of the request's `params` besides `_meta`.
     params: Vec<(&'static str, Value)>,
@@ -65,7 +65,10 @@ pub(super) struct RemoteKeyArgs {
 }
 
 impl RemoteKeyArgs {
-    /// Returns the API key in the environment variable that the options name.
+    /// Returns the API key from the environment variable that the options name.
+    ///
+    /// # Errors
+    /// The variable is not set.
     pub(super) fn value(&self) -> anyhow::Result<String> {
         let RemoteServer { key, .. } = self.remote("")?;
         let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
@@ -91,9 +94,9 @@ impl RemoteKeyArgs {
     }
 }
 
-/// Calls `tool` at the server `remote`. Returns its output or its refusal.
+/// Calls `tool` at the server `remote`. Returns the tool's output, or the message of the refusal.
 ///
-/// Progress and log lines are shown in `follow`. Dropping the future cancels the call.
+/// Shows progress and log lines on the display `follow`. Dropping the future cancels the call.
 pub(super) async fn call_remote_tool(
     remote: &RemoteServer<'_>,
     tool: &str,
@@ -148,7 +151,7 @@ pub(super) async fn list_remote_tools(remote: &RemoteServer<'_>) -> anyhow::Resu
     bail!("{url} lists its tools on more than {PAGES_MAX} pages")
 }
 
-/// Fails unless the server answers a request for `url` with a status of 2xx.
+/// Sends a health check request to `url`. Fails unless the server answers with a status of 2xx.
 pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
     let target = parse_server_url(url)?;
     let request = Request::get(target.uri().clone()).body(Full::new(Bytes::new()))?;
@@ -241,8 +244,8 @@ async fn send_request(
     })
 }
 
-/// Converts `request` into an HTTP request. If `with_progress` is true, it asks the server for
-/// progress and log lines.
+/// Converts `request` into an HTTP request. If `with_progress` is true, the request asks the server
+/// for progress and log lines.
 fn http_request(
     url: &HttpUrl,
     key: Option<&RemoteServerKey>,
@@ -293,8 +296,8 @@ fn http_request(
         .with_context(|| format!("`{}` is not a valid tool name", name.unwrap_or_default()))
 }
 
-/// Reads an event stream to its end. Returns the message in the last event, and the text of the
-/// event. Shows the notifications before it on the display.
+/// Reads an event stream to its end. Returns the JSON-RPC message in the last event, and that
+/// event's text. Shows the notifications in earlier events on the display `follow`.
 async fn last_event(
     body: &mut Limited<Incoming>,
     follow: Option<&ProgressDisplay>,

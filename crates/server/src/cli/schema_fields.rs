@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-/// A field of a tool's arguments or result. Its nested fields follow it.
+/// A field of a tool's arguments or result. In a list of fields, nested fields follow their parent.
 pub(super) struct SchemaField {
     /// Path of the field, e.g. `edits[].old`.
     pub(super) name: String,
-    /// Type, choices and range of the field, e.g. `integer 1..`.
+    /// Type, allowed values and range of the field, e.g. `integer 1..`.
     pub(super) kind: String,
     /// `required`, `optional`, or the default value of the field.
     pub(super) presence: String,

@@ -1,11 +1,12 @@
-//! Detects secrets in the settings of servers, by their name and by their form.
+//! Detects secrets in the settings of MCP servers, by a secret's name and by the format of its
+//! value.
 
 use std::ops::Range;
 
 use toolgate_host::SecretSet;
 
-/// Parts of the names of secret variables, headers, parameters and flags. Redaction has a narrower
-/// list of its own: `auth` would also match `author`, and redaction changes what a model reads.
+/// Words in the names of variables, headers, parameters and flags that hold secrets. Redaction uses
+/// a shorter list: `auth` also matches `author`, and redaction changes the text that a model reads.
 const SECRET_WORDS: [&str; 10] = [
     "token",
     "key",
@@ -18,22 +19,23 @@ const SECRET_WORDS: [&str; 10] = [
     "cookie",
     "signature",
 ];
-/// Fewest characters, and fewest digits among them, of a value that was probably generated.
+/// Minimum number of characters of a value that counts as a generated secret, and the minimum
+/// number of digits among them.
 const GENERATED_MIN: (usize, usize) = (32, 4);
 
-/// Text that replaces `${…}`, because it cannot be the beginning of a secret.
+/// Text that replaces a reference `${…}` in a searched text, because it cannot be part of a secret.
 const NO_SECRET: &str = "[/";
 
-/// A secret inside a text.
+/// A secret that was found inside a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DetectedSecret {
     pub(super) range: Range<usize>,
-    /// Name of the secret. Empty if only its form shows that it is a secret.
+    /// Name of the secret. Empty if the secret was detected only by the format of its value.
     pub(super) name: String,
 }
 
-/// Returns true if `value`, of a variable or header `name`, contains a literal secret outside
-/// `${…}`.
+/// Returns true if `value` contains a literal secret outside of references `${…}`. `name` is the
+/// name of the variable or header that has the value.
 pub(super) fn has_secret(name: &str, value: &str) -> bool {
     let mut literal = value.to_owned();
     while let Some((before, after)) = literal.split_once("${")
@@ -59,7 +61,8 @@ fn is_secret_name(name: &str) -> bool {
         || ["pass", "pwd", "pat", "pw"].contains(&last)
 }
 
-/// Returns true if a flag `name` usually takes a secret, unlike `--key-file` and `--author`.
+/// Returns true if the flag `name` usually has a secret as its value, unlike `--key-file` and
+/// `--author`.
 fn is_secret_flag(name: &str) -> bool {
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default().to_lowercase();
     let is_flag = name.len() > 2 && name.starts_with('-');
@@ -67,7 +70,7 @@ fn is_secret_flag(name: &str) -> bool {
     is_flag && (is_secret || looks_secret(&format!("{name}=something")))
 }
 
-/// Returns true if `text` contains anything in the form of a secret.
+/// Returns true if `text` contains a value that has the format of a secret.
 fn looks_secret(text: &str) -> bool {
     // Packages and images have an `@` before their version, not a password before it.
     let is_package = text.contains("@sha256:") || text.starts_with("npm:");
@@ -75,8 +78,8 @@ fn looks_secret(text: &str) -> bool {
     SecretSet::default().redact(&text) != text
 }
 
-/// Returns the secrets in `word`, a URL or a command-line argument. `before` is the argument before
-/// it, such as a flag.
+/// Returns the secrets in `word`, a URL or a command-line argument. `before` is the previous
+/// argument, such as a flag.
 pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<DetectedSecret> {
     let whole =
         |name: &str| vec![DetectedSecret { range: value_range(word, 0), name: name.to_owned() }];
@@ -96,15 +99,15 @@ pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<DetectedSecret> {
     }
 }
 
-/// Removes found secrets that are empty or already refer to a variable.
+/// Returns the secrets in `found` that are not empty and do not refer to a variable.
 fn only_literal(word: &str, found: Vec<DetectedSecret>) -> Vec<DetectedSecret> {
     let is_literal =
         |part: &DetectedSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
     found.into_iter().filter(is_literal).collect()
 }
 
-/// Returns the range of the value that begins at `at`, without an authorization scheme such as
-/// `Bearer`.
+/// Returns the byte range of the value that begins at the offset `at` of `text`, without an
+/// authorization scheme such as `Bearer`.
 fn value_range(text: &str, at: usize) -> Range<usize> {
     let trimmed = text[at..].trim_start();
     let at = text.len() - trimmed.len();
@@ -112,8 +115,8 @@ fn value_range(text: &str, at: usize) -> Range<usize> {
     at + scheme.map_or(0, str::len)..text.len()
 }
 
-/// Returns the name and the position of the secret in `--name=value`, `NAME=value` or
-/// `Name: value`.
+/// Returns the name of the secret in `--name=value`, `NAME=value` or `Name: value`, and the byte
+/// offset of its value. Returns `None` if the name is not that of a secret.
 fn named_secret(word: &str) -> Option<(String, usize)> {
     let at = word.find(['=', ':'])?;
     let name = &word[..at];
@@ -126,7 +129,8 @@ fn named_secret(word: &str) -> Option<(String, usize)> {
     is_secret.then(|| (name.trim_start_matches('-').to_owned(), at + 1))
 }
 
-/// Returns the secrets in a URL: a password, secret parameters, and generated parts of the path.
+/// Returns the secrets in a URL: the password, secret parameters, and parts of the path that look
+/// generated.
 fn secrets_in_url(text: &str) -> Vec<DetectedSecret> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut found = Vec::new();
@@ -158,7 +162,7 @@ fn is_generated(text: &str) -> bool {
         && text.bytes().filter(u8::is_ascii_digit).count() >= digits
 }
 
-/// Replaces each `${…}` in `text` by text that cannot be part of a secret.
+/// Replaces each reference `${…}` in `text` by a text that cannot be part of a secret.
 fn without_variables(text: &str) -> String {
     let mut rest = text;
     let mut left = String::new();

@@ -167,7 +167,7 @@ impl ServeArgs {
 }
 
 /// Listens on `addr`. If the address is in use, the error suggests `alternative`, a way to choose
-/// another.
+/// another address.
 async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),
@@ -208,7 +208,7 @@ pub(super) fn url_scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }
 
-/// Prints the addresses of the dialects that have their own listeners.
+/// Prints the addresses of the `listeners` that serve a single dialect.
 #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
 fn print_dedicated(
     listeners: &[(TcpListener, Arc<dyn Dialect>)],

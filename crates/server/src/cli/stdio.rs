@@ -48,7 +48,8 @@ struct OpenedStdioServer {
     workspace: ServedWorkspace,
     served: PreparedServer,
     stop: CancellationToken,
-    /// The ready file, which tells others that the server is ready, once it has been written.
+    /// Ready file, which tells other programs that the server is ready. Empty until the file is
+    /// written.
     ready: Arc<OnceLock<ServerReadyFile>>,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prepares the server for the options `args` and confines this process.
+/// Loads the settings for the options `args`, prepares the workspace and confines this process.
 fn prepare(
     args: &StdioArgs,
     status: StatusReportStyle,
@@ -102,7 +103,7 @@ fn prepare(
     Ok((config, prep))
 }
 
-/// Opens the workspace and the dialect, before the first message is read.
+/// Opens the workspace and the dialect, before the server reads the first message.
 fn open(
     args: &StdioArgs,
     (config, prep): (Config, PreparedWorkspace),

@@ -1,4 +1,4 @@
-//! Asks the person at the terminal the questions that a call has.
+//! Asks a person at the terminal the questions of a running call.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use super::follow::{ProgressBarHandle, ProgressDisplay};
 /// The tool that restores the dependencies of a project.
 const CI_RESTORE: &str = "ci_restore";
 
-/// The person at the terminal, who answers a call's questions.
+/// The person at the terminal, who answers the questions of a call.
 #[derive(Clone)]
 pub(super) struct TerminalUser {
-    /// Progress bar, hidden while a question is open.
+    /// Progress bar, which is hidden while a question is open.
     bar: Option<ProgressBarHandle>,
     has_declined: Arc<AtomicBool>,
-    /// True if the person calls `ci.restore`.
+    /// True if the called tool is `ci.restore`.
     is_restore: bool,
 }
 
 impl TerminalUser {
-    /// Returns the person at the terminal who calls `tool`, or `None` if there is no terminal.
+    /// Returns the person at the terminal, who calls `tool`. Returns `None` if there is no
+    /// terminal.
     pub(super) fn at_terminal(tool: &str, follow: Option<&ProgressDisplay>) -> Option<Self> {
         is_at_terminal().then(|| Self {
             bar: follow.and_then(ProgressDisplay::bar),
@@ -84,8 +85,8 @@ fn is_at_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks the person at the terminal a question about a change. Returns `None` if there is no
-/// terminal.
+/// Asks the person at the terminal a yes-or-no question about a change. Returns true for yes, and
+/// `None` if there is no terminal.
 pub(super) fn ask_yes_no(question: &str) -> Option<bool> {
     if !is_at_terminal() {
         return None;
@@ -110,8 +111,8 @@ struct TerminalPrompt<I, O> {
 }
 
 impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
-    /// Answers the question with the key `key`. Does not ask whether `ci.restore` may reach the
-    /// person's own registry.
+    /// Asks `question`, which has the key `key`, and returns the answer. If `is_restore` is true,
+    /// does not ask whether `ci.restore` may use the person's own package registry.
     fn answer(
         &mut self,
         key: &str,
@@ -175,7 +176,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
         }
     }
 
-    /// Shows `prompt` and reads a line. Returns `None` at the end of the input.
+    /// Prints `prompt` and reads a line from the input. Returns `None` at the end of the input.
     fn read(&mut self, prompt: &str) -> Option<String> {
         write_flushed(&mut self.out, prompt);
         let mut line = String::new();
@@ -191,7 +192,8 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
     }
 }
 
-/// Parses a typed line as the value of the form field `field`. An empty line means the default.
+/// Parses a typed `line` as the value of `field`, the JSON Schema of a form field. An empty line
+/// means the default. Returns `None` if the line is empty and there is no default.
 fn parse_field(field: &Value, line: &str) -> Option<Value> {
     if line.is_empty() {
         return field.get("default").cloned();
@@ -219,7 +221,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers `question` with `typed`. Returns the text on the terminal and the choice.
+    /// Asks `question` in a test, with `typed` as the input. Returns the text on the terminal and
+    /// the answer.
     fn ask(question: &ClientQuestion, typed: &str) -> (String, ElicitationAnswer) {
         let mut terminal = TerminalPrompt { input: typed.as_bytes(), out: Vec::new() };
         let choice = terminal.ask(question);

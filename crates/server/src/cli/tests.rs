@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 
 use super::ToolgateCli;
 
-/// Fewest command lines that the guides have.
+/// Minimum number of command lines that the guides must contain.
 const COMMANDS_MIN: usize = 200;
 
 #[test]

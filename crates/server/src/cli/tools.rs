@@ -78,7 +78,7 @@ struct ToolTableRow {
     input_schema: Value,
     /// False for a tool that clients do not see in lists.
     listed: bool,
-    /// Number of characters of the text about the tool that a model gets.
+    /// Number of characters that a model reads about the tool: name, description and arguments.
     model_chars: usize,
     /// All details of the tool, as `--json` prints them.
     json: Value,
@@ -110,7 +110,7 @@ fn run_in_process(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Shows the tools of the caller that the options name.
+/// Prints the tools of the caller that the options `args` name.
 fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     let roles = args.roles.iter().map(|role| Arc::from(role.as_str())).collect();
     let caller = Caller { roles, ..Caller::from_name(&args.caller) };
@@ -145,7 +145,7 @@ fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     Ok(shown)
 }
 
-/// Shows the tools that a search of `caller` for `question` finds, with their scores and matching
+/// Prints the tools that `caller` finds with the search `question`, with their scores and matching
 /// words.
 fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<ExitCode> {
     let found = host.explain_search(caller, question, FOUND_MAX);
@@ -160,8 +160,8 @@ fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the reason why the policy hides `tool` from the caller `local`, and the command that
-/// explains it. `None` if the tool does not exist or is not hidden.
+/// Returns the reason why the policy hides `tool` from the caller `local`, with the command that
+/// explains the decision. Returns `None` if the tool does not exist or is not hidden.
 pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
     let explained = host.explain(&Caller::local(), tool, json!({})).ok()?;
     (!explained.visible).then(|| match explained.rule.starts_with("tools.") {
@@ -175,7 +175,7 @@ pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
     })
 }
 
-/// Prints `tools`, or only the tool that the options name.
+/// Prints `tools`, or only the tool that the options `args` name.
 fn show(args: &ToolsArgs, tools: &[ToolTableRow]) -> anyhow::Result<ExitCode> {
     let is_wanted = |tool: &&ToolTableRow| match &args.tool {
         Some(wanted) => fold_name(wanted) == fold_name(&tool.name),
@@ -212,7 +212,7 @@ fn show(args: &ToolsArgs, tools: &[ToolTableRow]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the first sentence of `description` without its full stop, or only the first line of it.
+/// Returns the first sentence of `description` without its full stop, but at most the first line.
 fn first_sentence(description: &str) -> &str {
     let line = description.trim().lines().next().unwrap_or_default();
     line.split(". ").next().unwrap_or_default().trim_end_matches('.')
@@ -231,8 +231,8 @@ impl ToolTableRow {
         }
     }
 
-    /// Reads an entry of `tools/list` from a running server. Its hints tell the tool's effects, but
-    /// not if the tool runs programs.
+    /// Converts `entry`, an item of a running server's `tools/list`, to a row. The hints in the
+    /// entry tell the tool's effects, but not whether the tool runs programs.
     fn from_entry(entry: &Value) -> Self {
         let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         let hint =

@@ -86,7 +86,8 @@ fn count_schemas(count: usize) -> String {
     if count == 1 { "1 schema".to_owned() } else { format!("{count} schemas") }
 }
 
-/// Removes the trust in the settings `file` and in the schema files `schemas`.
+/// Removes the trust in the settings `file` and in the schema files `schemas`, and prints the
+/// result.
 fn remove_trust(file: &Path, schemas: &[(PathBuf, String)]) -> anyhow::Result<ExitCode> {
     complain(&match trust::distrust(file)? {
         true => format!("{} is no longer trusted", file.display()),
@@ -102,7 +103,8 @@ fn remove_trust(file: &Path, schemas: &[(PathBuf, String)]) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Trusts the settings `file`, which was loaded as `config`, unless it needs no trust.
+/// Records trust in the settings `file`, which was loaded as `config`, and prints the result. If
+/// the file needs no trust, only prints that. Fails if the settings are invalid.
 fn trust_settings(args: &TrustArgs, file: &Path, config: Option<&Config>) -> anyhow::Result<()> {
     let text = trust::read_settings_text(file)?;
     let config = config.context("the settings are invalid")?;

@@ -17,7 +17,7 @@ use toolgate_host::FleetServerRole;
 use super::serve::CallLogLineFormatArg;
 use super::{WorkspaceFolderArgs, run_to_end};
 
-/// Time for stopped jobs and their programs to end, after the time for which jobs may continue.
+/// Time for stopped jobs and their programs to end, after the drain time, `jobs.drain_ms`.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone, clap::Args)]
@@ -87,7 +87,7 @@ pub(super) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints that the worker has started.
+/// Prints that the worker has started and runs the jobs in a folder.
 #[allow(clippy::print_stderr, reason = "a person started the worker to see this")]
 fn print_start(args: &WorkArgs) {
     let root = args.path.canonicalize().unwrap_or_else(|_| args.path.clone());

@@ -1,4 +1,5 @@
-//! Actions of a person: each passes the gate and leaves an audit record.
+//! Actions of a person at the console. Each action passes the policy check and leaves an audit
+//! record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use crate::sessions::waiting_questions::InteractiveCallDescription;
 /// Name of the console in audit records.
 const DIALECT: &str = "console";
 
-/// Answers a form that was submitted at the console path `path`.
+/// Performs the action of a form that was submitted at the console path `path`, and returns the
+/// reply.
 pub(crate) async fn answer(
     console: &WebConsole,
     session: &Arc<ConsoleSession>,
@@ -78,8 +80,8 @@ fn failed(why: &anyhow::Error) -> ToolError {
     ToolError::failed(format!("{why:#}"))
 }
 
-/// Passes the console action `id` with `input` through the gate, which runs `work` if the action is
-/// allowed.
+/// Checks the console action `id` with `input` against the policy, runs `work` if the action is
+/// allowed, and records the action in the audit log.
 async fn act(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -110,8 +112,8 @@ fn after(session: &ConsoleSession, done: Result<(), CallError>, back: &str) -> R
     }
 }
 
-/// Sends the request that `make` creates about the job `id` on behalf of the job's owner, as the
-/// console action `action`.
+/// Sends the request that `make` creates for the job `id` on behalf of the job's owner. Checks and
+/// records the request as the console action `action`.
 async fn change_job(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -170,8 +172,8 @@ async fn answer_question(
     after(session, done.await, &back)
 }
 
-/// Answers the confirmation with the number `number`, which a call of a connected client waits for,
-/// in place of the client.
+/// Answers the confirmation with the number `number`, which a connected client has not answered, in
+/// place of the client.
 async fn answer_call(
     console: &WebConsole,
     session: &Arc<ConsoleSession>,
@@ -204,7 +206,8 @@ async fn answer_call(
     after(session, done.await, "/")
 }
 
-/// Calls `tool` as the signed-in person with the arguments in `form`, and shows the result.
+/// Calls `tool` as the signed-in person with the arguments in `form`, and returns a page with the
+/// result.
 async fn call_tool(
     console: &WebConsole,
     session: &ConsoleSession,

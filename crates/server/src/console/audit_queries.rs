@@ -1,4 +1,4 @@
-//! Queries of the audit log's index, on a thread of their own with a low priority.
+//! Queries of the audit log's index, which a separate thread with a low priority runs.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -18,32 +18,33 @@ use crate::sync::lock_mutex;
 /// Maximum time for which a console page waits for the audit index. A new index of a long log takes
 /// longer.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of queries that wait for the thread of the audit index.
+/// Maximum number of queries that wait for the thread which reads the audit index.
 const WAITING_MAX: usize = 256;
 /// Time for which the result of an audit query is reused, so that many open console pages cost
-/// little more than one. The pages wait longer than this before they show a change.
+/// little more than one. Shorter than the time between two updates of a page.
 const LIFETIME: Duration = Duration::from_millis(900);
 /// Scheduling priority (niceness) of the thread that reads the audit index: under full load, calls
 /// come first.
 const NICE: i32 = 10;
 
-/// Queries of the index of the audit log, which is opened when it is first needed.
+/// Access to the index of the audit log, which is opened when the first query runs.
 pub(crate) struct AuditIndexQueries {
     log: Option<PathBuf>,
-    /// Queue of the thread that owns the audit index. The thread ends when this value is dropped.
+    /// Queue of queries for the thread that owns the audit index. The thread ends when this sender
+    /// is dropped.
     thread: Mutex<Option<SyncSender<AuditIndexQueryFn>>>,
 }
 
-/// Query of the audit index, which the index thread runs.
+/// Function that runs a query of the audit index on the index thread.
 type AuditIndexQueryFn = Box<dyn FnOnce(&mut AuditIndexThread) + Send>;
-/// Result of a query of the audit index. The error is for people.
+/// Result of a query of the audit index. The error is a sentence for people.
 type AuditQueryResult<T> = Result<Arc<T>, String>;
 
 /// State of the thread that reads the audit index.
 struct AuditIndexThread {
     log: PathBuf,
     index: Option<AuditIndex>,
-    /// Last results by the name of their audit query.
+    /// Latest result of each audit query and its time, by the name of the query.
     results: HashMap<String, (Instant, Arc<dyn Any + Send + Sync>)>,
 }
 
@@ -53,7 +54,7 @@ impl AuditIndexQueries {
     }
 
     /// Updates the audit index and returns the result of `query`. Queries with the same `name` must
-    /// have the same meaning: they share a result for a moment.
+    /// have the same meaning, because they share a result for 0.9 seconds.
     ///
     /// # Errors
     /// The log is not a file, or the index cannot be read in time. The message is for people.
@@ -89,7 +90,8 @@ impl AuditIndexQueries {
         }
     }
 
-    /// Returns the queue of the audit index thread for `log`, which is started if needed.
+    /// Returns the sender of queries to the thread for the audit `log`. Starts the thread if none
+    /// runs.
     fn thread(&self, log: &Path) -> Result<SyncSender<AuditIndexQueryFn>, String> {
         let mut running = lock_mutex(&self.thread);
         if let Some(sender) = &*running {
@@ -112,7 +114,8 @@ impl AuditIndexQueries {
 }
 
 impl AuditIndexThread {
-    /// Returns the last result of the audit query `name` if it is recent, or runs `query`.
+    /// Returns the latest result of the audit query `name` if it is recent. Otherwise runs `query`
+    /// and stores the result.
     fn answer<T: Send + Sync + 'static, E: Display>(
         &mut self,
         name: String,

@@ -13,15 +13,15 @@ use crate::sync::lock_mutex;
 
 /// Name of the cookie of console sessions.
 const COOKIE: &str = "toolgate_console";
-/// Longest duration of a console session.
+/// Maximum duration of a console session, after which the person must sign in again.
 const LIFETIME: Duration = Duration::from_secs(8 * 3600);
 /// Time without a request after which a console session ends.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
-/// Maximum number of console sessions. Beyond it, the session that was unused for longest ends.
+/// Maximum number of console sessions. Beyond it, the session with the oldest last request ends.
 const SESSIONS_MAX: usize = 256;
-/// Role of a caller that may see the console.
+/// Role of a caller that may look at the console.
 const VIEW_ROLE: &str = "console";
-/// Role of a caller that may act at the console.
+/// Role of a caller that may look at the console and act there.
 const ACT_ROLE: &str = "admin";
 
 /// Rights of a console session.
@@ -35,7 +35,7 @@ pub(crate) enum ConsoleRole {
 }
 
 impl ConsoleRole {
-    /// Returns the console role of `caller`, if it may sign in.
+    /// Returns the rights of `caller` at the console, or `None` if the caller may not sign in.
     pub(crate) fn for_caller(caller: &Caller) -> Option<Self> {
         let has = |wanted: &str| caller.roles.iter().any(|role| **role == *wanted);
         match (has(ACT_ROLE), has(VIEW_ROLE)) {
@@ -52,7 +52,8 @@ pub(crate) struct ConsoleSession {
     pub(crate) role: ConsoleRole,
     /// Token that each form of the session repeats, and that other sites cannot know.
     pub(crate) csrf: String,
-    /// Digest of the key or token with which the person signed in.
+    /// Digest of the key or token with which the person signed in. `None` after signing in with a
+    /// one-time link.
     pub(crate) credential: Option<ApiKeyDigest>,
     opened: Instant,
     last_used: Mutex<Instant>,
@@ -67,13 +68,14 @@ impl ConsoleSession {
     /// Returns true if the signed-in person may answer the question `waiting` in place of the
     /// client.
     ///
-    /// A form with fields is for the client's person. A key cannot confirm the calls that were made
-    /// with it: an agent may hold the key, and would confirm its own calls.
+    /// Forms with fields can only be answered at the client. A caller cannot confirm calls made
+    /// under the same name, because an agent that holds the key would confirm its own calls.
     pub(crate) fn may_answer(&self, waiting: &WaitingQuestion) -> bool {
         self.may_act() && waiting.question.is_for_consent() && !self.has_made(&waiting.call)
     }
 
-    /// Returns true if `call` was made with the key or token that opened this console session.
+    /// Returns true if the person signed in with a key or token, and `call` was made by the same
+    /// caller.
     pub(crate) fn has_made(&self, call: &InteractiveCallDescription) -> bool {
         self.credential.is_some() && self.caller.name == call.caller
     }
@@ -116,8 +118,8 @@ impl ConsoleSessions {
         Ok(cookie)
     }
 
-    /// Returns the console session of the request `head`. `is_use` is false for requests that the
-    /// page makes by itself, which do not keep a session open.
+    /// Returns the console session of the request `head`. If `is_use` is true, the session's idle
+    /// time starts again. Requests that a page makes by itself do not count as use.
     pub(crate) fn find(&self, head: &FrameMetadata, is_use: bool) -> Option<Arc<ConsoleSession>> {
         let hash = blake3::hash(session_cookie(head)?.as_bytes());
         let mut sessions = lock_mutex(&self.0);
@@ -141,16 +143,16 @@ impl ConsoleSessions {
     }
 }
 
-/// Returns the `Set-Cookie` header with the session cookie `value`. An empty value removes the
-/// cookie.
+/// Returns the value of a `Set-Cookie` header with the session cookie `value`. An empty value
+/// removes the cookie.
 pub(crate) fn cookie_header(value: &str, is_secure: bool) -> String {
     let secure = if is_secure { "; Secure" } else { "" };
     let age = if value.is_empty() { 0 } else { LIFETIME.as_secs() };
     format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
 }
 
-/// Returns the value of the console's session cookie. Several cookies of that name are refused,
-/// because one of them may come from another server on the same host.
+/// Returns the value of the console's session cookie. Returns `None` if several cookies have that
+/// name, because one of them may come from another server on the same host.
 fn session_cookie(head: &FrameMetadata) -> Option<&str> {
     let mut values = head
         .header("cookie")

@@ -1,32 +1,33 @@
-//! Reads the forms of pages, and makes forms from JSON schemas.
+//! Reads submitted forms, and renders forms from JSON schemas.
 
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-/// Start of the names of form fields that are arguments of a tool.
+/// Prefix of the names of form fields that are arguments of a tool.
 const ARGUMENT: &str = "arg.";
 /// Maximum number of fields in a submitted form.
 const FIELDS_MAX: usize = 500;
 
-/// Fields of a form submitted to the console, or of a URL's query. If a field is repeated, the last
-/// value counts.
+/// Fields of a form submitted to the console, or of a URL's query, by name. If a field occurs more
+/// than once, the last value counts.
 pub(crate) struct FormFields(BTreeMap<String, String>);
 
 impl FormFields {
-    /// Parses a form that is encoded like a URL's query.
+    /// Parses `bytes`, a form in the encoding of a URL's query.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let fields = form_urlencoded::parse(bytes).take(FIELDS_MAX);
         Self(fields.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
-    /// Returns the form field `name`, if it is not empty.
+    /// Returns the value of the form field `name`, or `None` if it is missing or empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns the arguments that the form contains for a tool or question with this `schema`.
+    /// Converts the form fields to the arguments of a tool, or the values of a question, that
+    /// `schema` describes.
     ///
     /// # Errors
     /// A value is not of the type that the schema demands. The message names the argument.

@@ -1,4 +1,4 @@
-//! Frame of a page, its headers, and the parts that pages share.
+//! Layout of a console page, HTTP headers, and HTML that several pages share.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
                               img-src 'self'; connect-src 'self'; form-action 'self'; \
                               frame-ancestors 'none'; base-uri 'none'";
 
-/// Pages in the console's navigation, each with its path.
+/// Titles of the pages in the console's navigation, each with its path.
 const PAGES: [(&str, &str); 9] = [
     ("Overview", "/"),
     ("Calls", "/console/calls"),
@@ -42,7 +42,7 @@ fn host_name() -> String {
 /// A page of the console.
 pub(crate) struct ConsolePage<'a> {
     pub(crate) title: String,
-    /// Path of the page's entry in the console's navigation.
+    /// Path of the navigation entry that the page highlights.
     pub(crate) section: &'a str,
     /// Events after which the browser updates the page: `calls`, `jobs`, both or none.
     pub(crate) live: &'a str,
@@ -50,7 +50,7 @@ pub(crate) struct ConsolePage<'a> {
 }
 
 impl ConsolePage<'_> {
-    /// Returns the whole page in HTML for the person of `session`.
+    /// Returns the complete HTML of the page for the person of `session`.
     pub(crate) fn render(&self, session: &ConsoleSession) -> Markup {
         let Self { title, section, live, content } = self;
         html! {
@@ -116,12 +116,12 @@ pub(crate) fn csrf_field(session: &ConsoleSession) -> Markup {
     html! { input type="hidden" name="csrf" value=(session.csrf); }
 }
 
-/// Returns the time `at` in HTML for people, for a table whose heading names UTC.
+/// Returns the time `at` in HTML without a time zone, for a table whose heading names UTC.
 pub(crate) fn time(at: Timestamp) -> Markup {
     html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
 }
 
-/// Returns the time `at` in HTML for people, with its time zone.
+/// Returns the time `at` in HTML with its time zone.
 pub(crate) fn moment(at: Timestamp) -> Markup {
     html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) " UTC" } }
 }
@@ -160,19 +160,20 @@ pub(crate) fn field(name: &str, value: Option<impl maud::Render>) -> Markup {
     }
 }
 
-/// Returns the HTML `markup` as a reply with the headers of the console.
+/// Returns a reply with the HTML `markup`, the HTTP `status` and the console's security headers.
 pub(crate) fn reply(status: u16, markup: Markup) -> Reply {
     with_headers(status, "text/html; charset=utf-8", markup.into_string().into_bytes())
         .with_header("cache-control", "no-store")
 }
 
-/// Returns `value` as a reply with the headers of the console.
+/// Returns a reply with the JSON `value` and the console's security headers.
 pub(crate) fn json(value: &serde_json::Value) -> Reply {
     with_headers(200, "application/json", value.to_string().into_bytes())
         .with_header("cache-control", "no-store")
 }
 
-/// Returns a file of the console, which browsers keep for an hour.
+/// Returns a reply with the file `content`, such as a style sheet, which browsers cache for an
+/// hour.
 pub(crate) fn asset(media_type: &str, content: &'static str) -> Reply {
     with_headers(200, media_type, content.as_bytes().to_vec())
         .with_header("cache-control", "private, max-age=3600")

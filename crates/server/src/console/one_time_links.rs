@@ -1,8 +1,8 @@
 //! One-time links with which the person at this machine signs in to the console.
 //!
 //! A link contains a random number, its expiry and a seal. The key of the seal is a file in the
-//! user's state folder, which no tool can read. So `toolgate console` can make a link for a server
-//! that runs already.
+//! user's state folder, which no tool can read. With this key, `toolgate console` can make a link
+//! for a server that is already running.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -16,19 +16,20 @@ use crate::config::state_folder;
 use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 use crate::sync::lock_mutex;
 
-/// Validity of a one-time link to the console, in seconds.
+/// Time for which a one-time link to the console is valid, in seconds.
 const VALIDITY_S: i64 = 600;
-/// Seconds before the start of the server within which a valid one-time link may have been made:
+/// Maximum age, in seconds at the start of the server, of a one-time link that the server accepts.
 /// `toolgate serve` prints a link before it listens.
 const START_SLACK_S: i64 = 60;
-/// Maximum number of used one-time links that are remembered. A link expires long before as many
-/// are used.
+/// Maximum number of used one-time links that are remembered. A link expires long before this
+/// number is reached.
 const USED_MAX: usize = 10_000;
 /// Length of the key that seals one-time links, in bytes.
 const KEY_BYTES: usize = 32;
 /// Length of the random number in a one-time link, in bytes.
 const NONCE_BYTES: usize = 16;
-/// Purpose of the key that seals one-time links, so that its seals are valid nowhere else.
+/// Context of the key derivation (BLAKE3) for seals of one-time links. Seals with another context
+/// do not match.
 const CONTEXT: &str = "toolgate console one-time link v1";
 
 /// Key that seals one-time links to the console.
@@ -108,11 +109,11 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// One-time links that a server accepts, with the links that were used.
+/// One-time links that a server accepts, and the tokens that were already used.
 pub(crate) struct OneTimeLinks {
     key: LinkSealKey,
-    /// Time at which the server started. An older link may have been used at an earlier run of the
-    /// server.
+    /// Time at which the server started, in seconds since the Unix epoch. Older links are refused,
+    /// because an earlier run of the server may have accepted them.
     started: i64,
     used: Mutex<VecDeque<String>>,
 }
@@ -122,7 +123,8 @@ impl OneTimeLinks {
         Self { key, started: Timestamp::now().as_second(), used: Mutex::default() }
     }
 
-    /// Returns true if the one-time link with `token` is valid now, and marks it as used.
+    /// Marks the one-time link with `token` as used. Returns true if the link was valid and not
+    /// used before.
     pub(crate) fn take(&self, token: &str) -> bool {
         let now = Timestamp::now().as_second();
         let Some(until) = self.expiry(token) else { return false };
@@ -140,7 +142,8 @@ impl OneTimeLinks {
         true
     }
 
-    /// Returns the expiry of the one-time link with `token`, if its seal is valid.
+    /// Returns the expiry of the one-time link with `token`, in seconds since the Unix epoch.
+    /// Returns `None` if the seal is invalid.
     fn expiry(&self, token: &str) -> Option<i64> {
         // Only lower-case digits are accepted, so that each token has one spelling.
         let token = HEXLOWER.decode(token.as_bytes()).ok()?;

@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Returns a console page with `content` that the browser does not update.
+/// Returns a reply with a console page that shows `content` and that the browser does not update.
 pub(crate) fn page(
     session: &ConsoleSession,
     title: &str,
@@ -68,12 +68,12 @@ pub(crate) fn page(
     layout::reply(status, page.render(session))
 }
 
-/// Decodes a segment of a URL path.
+/// Decodes the percent-encoded `segment` of a URL path.
 pub(crate) fn decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// Encodes text as a segment of a URL path.
+/// Percent-encodes `text` as a segment of a URL path.
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
@@ -84,7 +84,7 @@ pub(crate) fn reconnection_path(name: &str) -> String {
     format!("{}?reconnected={}", upstreams::SECTION, encode(name))
 }
 
-/// Returns a notice in HTML that something cannot be shown.
+/// Returns an HTML notice with the reason `why` something cannot be shown.
 fn notice(why: &str) -> Markup {
     html! { p .notice { (why) } }
 }

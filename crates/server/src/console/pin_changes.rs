@@ -1,4 +1,4 @@
-//! Upstreams whose tools differ from their pins, as the overview shows them.
+//! Upstreams whose tools differ from the approved ones (pins), for the console's overview.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use tokio::task::spawn_blocking;
 
 use crate::sync::lock_mutex;
 
-/// Time for which the console reuses a comparison of tools with their pins. All open pages share
-/// it, because a comparison reads the definitions of all tools.
+/// Time for which the console reuses a comparison of tools with their pins. A comparison is costly,
+/// because it reads the definitions of all tools.
 const LIFETIME: Duration = Duration::from_secs(5);
 
 /// Upstream whose tools differ from their pins.
@@ -22,16 +22,17 @@ pub(crate) struct UpstreamWithPinChanges {
 }
 
 /// Returns the digest of `text`, the differences between tools and their pins. The form that
-/// approves the tools repeats it, so that a person approves only what the page has shown.
+/// approves the tools contains this digest, so that a person approves only the shown differences.
 pub(crate) fn changes_digest(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-/// Function that compares the known tools of all upstreams with their pins.
+/// Function that compares the last known tools of all upstreams with their pins, and returns the
+/// upstreams that differ.
 pub(crate) type PinCheckFn =
     Arc<dyn Fn() -> anyhow::Result<Vec<UpstreamWithPinChanges>> + Send + Sync>;
 
-/// Result of comparing tools with their pins. The error is for people.
+/// Result of comparing tools with their pins. The error is a sentence for people.
 pub(crate) type PinCheckResult = Result<Vec<UpstreamWithPinChanges>, String>;
 
 /// Comparison of the tools of upstreams with their pins, reused for a few seconds.
@@ -45,7 +46,8 @@ impl PinComparisonCache {
         Self { check, last: Mutex::default() }
     }
 
-    /// Returns the result of a comparison with the pins that is at most a few seconds old.
+    /// Returns a comparison of the tools with their pins that is at most 5 seconds old. Compares
+    /// again if the last result is older.
     pub(crate) async fn current(&self) -> Arc<PinCheckResult> {
         let last = lock_mutex(&self.last).clone();
         if let Some((at, result)) = last
@@ -63,7 +65,7 @@ impl PinComparisonCache {
         result
     }
 
-    /// Forgets the last comparison with the pins, because the pins have changed.
+    /// Drops the last comparison of the tools with their pins, because the pins have changed.
     pub(crate) fn forget(&self) {
         *lock_mutex(&self.last) = None;
     }

@@ -9,8 +9,8 @@ use toolgate_contract::BoxFuture;
 
 use crate::sync::lock_mutex;
 
-/// Longest time that a console action waits for the outcome of a reconnection. After that, the page
-/// shows that the upstream is still connecting.
+/// Longest time for which a console action waits for the outcome of a reconnection. After that
+/// time, the page shows that the upstream is still connecting.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// State of the last reconnection of an upstream.
@@ -20,7 +20,7 @@ pub(crate) enum ReconnectionState {
     Connecting,
     /// The upstream is connected again and offers this number of tools.
     Connected(usize),
-    /// The upstream cannot be reached or listed, for this reason.
+    /// The upstream cannot be reached, or its tools cannot be listed, for this reason.
     Failed(String),
 }
 
@@ -34,8 +34,8 @@ impl UpstreamReconnections {
         lock_mutex(&self.0).get(name).cloned()
     }
 
-    /// Records the outcome of `attempt`, a reconnection of the upstream `name`, and waits for it
-    /// for a few seconds. The attempt continues if the wait ends earlier.
+    /// Runs `attempt`, a reconnection of the upstream `name`, in a task that records the outcome.
+    /// Waits up to 10 seconds for the outcome. After that, the task continues alone.
     pub(crate) async fn run(
         self: Arc<Self>,
         name: String,

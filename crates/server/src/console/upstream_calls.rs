@@ -1,4 +1,4 @@
-//! State of each upstream, and numbers of the recent calls of its tools.
+//! State of each upstream, and statistics of the recent calls of its tools.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use toolgate_upstream::{UpstreamHealth, UpstreamState};
 
 use super::WebConsole;
 
-/// State of one upstream, and numbers of its calls.
+/// State of one upstream, and statistics of its recent calls.
 pub(crate) struct UpstreamCallStatistics {
     pub(crate) name: String,
     pub(crate) state: UpstreamState,
@@ -24,17 +24,17 @@ impl UpstreamCallStatistics {
     }
 }
 
-/// State and numbers of calls of all upstreams, for the console.
+/// State of all upstreams and statistics of their calls, for the console.
 pub(crate) struct UpstreamCallReport {
-    /// Figures of each upstream: unavailable upstreams first, otherwise in the order of the
+    /// Statistics of each upstream: unavailable upstreams first, otherwise in the order of the
     /// settings.
     pub(crate) upstreams: Vec<UpstreamCallStatistics>,
-    /// Time since which calls are counted. `None` if there is no index of calls.
+    /// Start of the period whose calls are counted. `None` if there is no index of calls.
     pub(crate) counted_from: Option<Timestamp>,
     pub(crate) owners: UpstreamToolPrefixes,
 }
 
-/// Names of upstreams by the prefixes of their tools.
+/// Names of upstreams, by the prefix of their tools' names.
 pub(crate) struct UpstreamToolPrefixes(HashMap<String, String>);
 
 impl UpstreamToolPrefixes {
@@ -48,7 +48,8 @@ impl UpstreamToolPrefixes {
         Self(names.map(with_prefix).collect())
     }
 
-    /// Returns the name of the upstream that has `tool`, a name in any spelling.
+    /// Returns the name of the upstream whose prefix `tool` has. `tool` is a tool name in any
+    /// spelling.
     pub(crate) fn find(&self, tool: &str) -> Option<&String> {
         let tool = fold_name(tool);
         // The longest prefix counts: one upstream may be named `a` and another `a_b`.
@@ -56,7 +57,8 @@ impl UpstreamToolPrefixes {
     }
 }
 
-/// Returns the state of all upstreams, and the numbers of their calls since the last full hour.
+/// Returns the state of all upstreams, and statistics of their calls since the start of the
+/// previous full hour.
 pub(crate) async fn report(console: &WebConsole) -> UpstreamCallReport {
     let states = console.sources.upstreams.states();
     let mut health: HashMap<_, _> = console.sources.upstreams.health().into_iter().collect();

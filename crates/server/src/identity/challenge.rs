@@ -7,12 +7,12 @@ use toolgate_contract::{FrameMetadata, Reply};
 
 use crate::config::Config;
 
-/// Path prefix of the OAuth protected resource metadata. In a URL, the path of the endpoint follows
-/// it.
+/// Path prefix of the OAuth protected resource metadata. The path of the protected endpoint may
+/// follow the prefix.
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// Path of the endpoint that the OAuth metadata describes.
 const ENDPOINT_PATH: &str = "/mcp";
-/// `Cache-Control` value of the OAuth metadata.
+/// Value of the `Cache-Control` header of the OAuth metadata.
 const METADATA_CACHE_CONTROL: &str = "public, max-age=300";
 
 /// Data of the OAuth challenge and of the protected resource metadata.
@@ -82,7 +82,8 @@ impl TokenChallenge {
         Reply::json(json).with_header("cache-control", METADATA_CACHE_CONTROL)
     }
 
-    /// Adds the location of the OAuth metadata to a `reply` that demands a token.
+    /// Adds the URL of the OAuth metadata to the `WWW-Authenticate` header of a `reply` that
+    /// demands a token. Returns any other reply unchanged.
     pub(super) fn add_challenge(&self, mut reply: Reply, head: &FrameMetadata) -> Reply {
         if !matches!(reply.status, 400 | 401 | 403) {
             return reply;
@@ -105,7 +106,7 @@ impl TokenChallenge {
         reply.with_header("www-authenticate", challenge)
     }
 
-    /// Returns the URL under which clients reach the endpoint that needs a token.
+    /// Returns the URL at which clients reach the endpoint that needs a token.
     fn resource_url(&self, head: &FrameMetadata) -> String {
         match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -113,7 +114,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Returns the URL under which clients reach the OAuth metadata.
+    /// Returns the URL at which clients reach the OAuth metadata.
     fn metadata_url(&self, head: &FrameMetadata) -> String {
         match &self.url {
             Some(url) => {
@@ -125,8 +126,8 @@ impl TokenChallenge {
         }
     }
 
-    /// Returns the origin (scheme and host) of the client's request. The `Host` header was checked
-    /// before.
+    /// Returns the origin (scheme and host) of the request `head`. The server has already checked
+    /// the `Host` header.
     fn request_origin(&self, head: &FrameMetadata) -> String {
         let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
         format!("{}://{}", self.scheme, host.unwrap_or("localhost"))
@@ -169,7 +170,8 @@ mod tests {
         }
     }
 
-    /// Returns the `WWW-Authenticate` header of a reply that had the header `before`.
+    /// Adds the challenge to a reply with `status` and the `WWW-Authenticate` header `before`.
+    /// Returns the new value of the header.
     fn header(challenge: &TokenChallenge, status: u16, before: Option<&str>) -> Option<String> {
         let reply = Reply::empty(status);
         let reply = match before {

@@ -79,7 +79,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the client of a request with `values` in `header`, by the proxy 10.0.0.1.
+    /// Returns the client address of a request with `values` in `header` that the proxy 10.0.0.1
+    /// forwarded.
     fn client(header: &str, values: &[&str]) -> String {
         client_of("10.0.0.1", header, values)
     }

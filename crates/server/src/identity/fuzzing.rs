@@ -9,7 +9,7 @@ use super::jwks::JwkSet;
 use super::jws::{JwsAlgorithm, UnverifiedToken};
 use super::tokens::check_claims;
 
-/// Fuzz target: checks that no unsigned or modified token verifies. The input is a token, or a
+/// Fuzz target: checks that no unsigned or modified token is accepted. The input is a token, or a
 /// header and claims separated by 0x1f.
 pub(crate) fn tokens(bytes: &[u8]) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed");

@@ -20,10 +20,10 @@ use crate::sync::lock_mutex;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer of a token issuer, in bytes. Longer answers are rejected.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// Shortest and longest time for which a token issuer's keys are cached, whatever its
-/// `Cache-Control`.
+/// Shortest and longest time for which a token issuer's keys are cached, regardless of the
+/// `Cache-Control` header.
 const FRESH_RANGE: [Duration; 2] = [Duration::from_secs(5 * 60), Duration::from_secs(24 * 3600)];
-/// Additional time for which old signing keys are used if the token issuer is unavailable.
+/// Time for which expired signing keys are still used if the token issuer is unavailable.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Shortest time between two fetches of an issuer's keys because of unknown key ids.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
@@ -67,7 +67,8 @@ impl TokenIssuer {
         Arc::new(Self { settings, fetch, state: Mutex::default() })
     }
 
-    /// Returns the issuer's cached keys. Starts a fetch if they are no longer fresh.
+    /// Returns the issuer's cached keys, or `None` if there are none or they are too old. Starts a
+    /// fetch if the cached keys are no longer fresh.
     pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
         let mut state = lock_mutex(&self.state);
         let cached = state.cached.as_ref()?;
@@ -82,8 +83,8 @@ impl TokenIssuer {
         Some(keys)
     }
 
-    /// Fetches the issuer's keys and waits for the result. Does nothing if the last fetch was too
-    /// recent.
+    /// Fetches the issuer's keys and waits until the fetch ends. Does nothing if the last fetch was
+    /// too recent.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let fetch = self.start_fetch(&mut lock_mutex(&self.state));
         if let Some(mut fetch) = fetch {
@@ -92,8 +93,8 @@ impl TokenIssuer {
         }
     }
 
-    /// Starts a fetch of the issuer's keys, unless one is running or the last one was too recent.
-    /// Returns a channel that closes when the fetch ends.
+    /// Starts a fetch of the issuer's keys, unless a fetch is running or the last one was too
+    /// recent. Returns a channel that closes when the running fetch ends.
     ///
     /// The fetch runs in a separate task, because the request that started it may end while others
     /// wait.
@@ -142,7 +143,7 @@ impl TokenIssuer {
         }
     }
 
-    /// Fetches the issuer's keys. Returns them with their cache time.
+    /// Fetches the issuer's keys. Returns the keys and the time for which they may be cached.
     async fn fetch_keys(&self) -> Result<(JwkSet, Duration), String> {
         let target = match &self.settings.jwks_uri {
             Some(url) => encrypted_target(url)?,
@@ -154,7 +155,7 @@ impl TokenIssuer {
         Ok((keys, max_age.unwrap_or(FRESH_RANGE[0]).clamp(FRESH_RANGE[0], FRESH_RANGE[1])))
     }
 
-    /// Discovers the URL of the signing keys in the issuer's metadata.
+    /// Fetches the issuer's metadata, and returns the URL of the signing keys in it.
     async fn discover_keys_target(&self) -> Result<HttpUrl, String> {
         let issuer = self.settings.issuer.as_str();
         let mut last = String::new();
@@ -183,8 +184,8 @@ impl TokenIssuer {
         Err(last)
     }
 
-    /// Fetches the document at `target` from the issuer. Returns the body and the `Cache-Control`
-    /// header.
+    /// Fetches the document at `target` from the issuer. Returns the body and the value of the
+    /// `Cache-Control` header.
     async fn fetch_document(&self, target: &HttpUrl) -> Result<(Vec<u8>, Option<String>), String> {
         let fetched = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
         let fetched = fetched.map_err(|why| format!("at {target}: {why}"))?;
@@ -198,7 +199,7 @@ impl TokenIssuer {
     }
 }
 
-/// Returns the metadata URLs of `issuer` under OpenID Connect Discovery and RFC 8414.
+/// Returns the two metadata URLs of `issuer`: by OpenID Connect Discovery and by RFC 8414.
 fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
     let url = HttpUrl::parse(issuer).map_err(|why| format!("the issuer {why}"))?;
     Ok([
@@ -207,7 +208,7 @@ fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
     ])
 }
 
-/// Parses `max-age` of a `Cache-Control` header.
+/// Parses `max-age` in the value of a `Cache-Control` header.
 fn max_age(cache_control: &str) -> Option<Duration> {
     let mut words = cache_control.split(',').map(str::trim);
     let seconds = words.find_map(|word| word.strip_prefix("max-age=")?.parse().ok())?;

@@ -36,8 +36,8 @@ struct JwkDocument {
 }
 
 impl JwkSet {
-    /// Parses the usable public keys in `json`. Ignores keys of other kinds (RFC 7517), and never
-    /// uses symmetric keys.
+    /// Parses the usable public keys in `json`, a key set (RFC 7517). Ignores unsupported keys and
+    /// all symmetric keys.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         let document: JwkSetDocument = serde_json::from_slice(strip_byte_order_mark_bytes(json))
             .map_err(|err| format!("the answer is not a key set: {err}"))?;
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a new key pair and its public JWK.
+    /// Returns a new Ed25519 key pair and its public key as a JWK.
     fn pair() -> (Ed25519KeyPair, Value) {
         let secret = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(secret.as_ref()).unwrap();

@@ -1,4 +1,4 @@
-//! Parses and verifies tokens in the compact JWS form.
+//! Parses and verifies tokens in the compact serialization of JWS.
 //!
 //! A token's header can only select one of the issuer's keys, and one of the algorithms that this
 //! key allows.
@@ -62,12 +62,12 @@ struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
-    /// True if the token's header names critical extensions. Such tokens are refused, because no
-    /// extension is supported.
+    /// True if the token's header has the field `crit`, which names critical extensions. Such
+    /// tokens are refused, because no extension is supported.
     #[serde(default, deserialize_with = "is_present")]
     crit: bool,
-    /// True if the token's header has a field of an unencoded, compressed or encrypted payload.
-    /// Such tokens are refused.
+    /// True if the token's header has a field that only unencoded, compressed or encrypted payloads
+    /// have. Such tokens are refused.
     #[serde(default, deserialize_with = "is_present")]
     b64: bool,
     #[serde(default, deserialize_with = "is_present")]
@@ -76,8 +76,8 @@ struct JwsHeader {
     enc: bool,
 }
 
-/// Returns true for a header field that is present, even if it is `null`, which an `Option` would
-/// treat as missing.
+/// Deserializes a header field to true if the field is present, even with the value `null`, which
+/// an `Option` would treat as missing.
 pub(super) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }
@@ -159,7 +159,8 @@ impl<'t> UnverifiedToken<'t> {
     }
 }
 
-/// Returns true if `typ` of a token's header marks an access token (RFC 9068) or a plain JWT.
+/// Returns true if `typ`, a field of a token's header, names an access token (RFC 9068) or a plain
+/// JWT.
 fn is_access_token(typ: &str) -> bool {
     let typ = typ.to_ascii_lowercase();
     let typ = typ.strip_prefix("application/").unwrap_or(&typ);
@@ -169,12 +170,13 @@ fn is_access_token(typ: &str) -> bool {
 /// Public half of a token issuer's signing key.
 pub(super) struct TokenVerificationKey {
     pub(super) kid: Option<String>,
-    /// The only signature algorithm that the key allows, if it names one.
+    /// The only signature algorithm that the key allows. `None` if the key allows every algorithm
+    /// for its type.
     pub(super) algorithm: Option<JwsAlgorithm>,
     pub(super) public: PublicKeyMaterial,
 }
 
-/// Public key of a token issuer in the form that its algorithms need.
+/// Public key of a token issuer, in the encoding that the signature algorithms need.
 pub(super) enum PublicKeyMaterial {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     P256(Vec<u8>),

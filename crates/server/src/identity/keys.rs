@@ -16,8 +16,8 @@ use crate::config::{ApiKey, ApiKeyDigest, Config, key_file, parse_digest};
 use crate::owned_files;
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks whether the key file has changed. A check occurs when a request
-/// arrives.
+/// Shortest time between two checks whether the key file has changed. An arriving request causes a
+/// check.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All API keys that the server knows.
@@ -25,8 +25,8 @@ pub(super) struct ApiKeyRing {
     file: Option<PathBuf>,
     known: Mutex<Arc<KnownApiKeys>>,
     last_check: Mutex<KeyFileCheckState>,
-    /// True once any key or key file existed. It stays true, so that deleting the file does not
-    /// open the server to everyone.
+    /// True once any key or key file existed. The value never becomes false again, so that deleting
+    /// the file does not open the server to everyone.
     required: AtomicBool,
 }
 
@@ -35,11 +35,12 @@ pub(super) struct ApiKeyRing {
 struct KnownApiKeys {
     configured: Vec<KnownApiKey>,
     from_file: Vec<KnownApiKey>,
-    /// Digests of API keys that were valid once.
+    /// Digests of API keys that earlier settings or an earlier key file contained. Such a key is
+    /// invalid, unless the current settings or key file contain it.
     revoked: HashSet<ApiKeyDigest>,
 }
 
-/// API keys of a changed configuration, checked but not in force yet.
+/// API keys of a changed configuration, which are checked but not in force yet.
 pub(super) struct ReloadedKeys(Vec<KnownApiKey>);
 
 impl ReloadedKeys {
@@ -52,14 +53,14 @@ impl ReloadedKeys {
     }
 }
 
-/// Time of the last check of the key file, and the stamp of the file at its last read, by which a
+/// Time of the last check of the key file, and the file's fingerprint at the last read, by which a
 /// change is recognized.
 struct KeyFileCheckState {
     checked_at: Instant,
     stamp: Option<EntryFingerprint>,
 }
 
-/// An API key with its caller.
+/// An API key with its caller and expiry.
 #[derive(Clone)]
 struct KnownApiKey {
     digest: ApiKeyDigest,
@@ -90,14 +91,14 @@ impl ApiKeyRing {
         Ok(Self { file, known: Mutex::new(Arc::new(known)), last_check, required })
     }
 
-    /// Returns true if requests need a credential. Checks first whether the key file has changed.
+    /// Returns true if requests need a credential. Before that, reads the key file again if it has
+    /// changed.
     pub(super) fn are_required(&self) -> bool {
         self.reload_if_changed();
         self.required.load(Ordering::Relaxed)
     }
 
-    /// Uses `next` as the API keys of the settings from now on. Keys that were removed count as
-    /// revoked.
+    /// Replaces the API keys from the settings by `next`. Keys that were removed count as revoked.
     pub(super) fn replace_configured(&self, next: ReloadedKeys) {
         let mut known = lock_mutex(&self.known);
         let mut changed = KnownApiKeys::clone(&known);
@@ -111,13 +112,13 @@ impl ApiKeyRing {
         }
     }
 
-    /// Requires a credential for every request from now on.
+    /// Makes every later request require a credential.
     pub(super) fn require(&self) {
         self.required.store(true, Ordering::Relaxed);
     }
 
-    /// Finds the caller of the key with this `digest`. Compares every key in full, in constant
-    /// time.
+    /// Looks up the API key with this `digest`. Compares the digest with that of every key in
+    /// constant time.
     pub(super) fn find(&self, digest: &ApiKeyDigest) -> ApiKeyLookupResult {
         let known = lock_mutex(&self.known).clone();
         let mut found = match known.revoked.contains(digest) {
@@ -135,8 +136,8 @@ impl ApiKeyRing {
         found
     }
 
-    /// Reads the key file again if it has changed. If it is invalid, the previous API keys stay in
-    /// force.
+    /// Reads the key file again if it has changed. If the file is invalid, the previous API keys
+    /// stay in force.
     fn reload_if_changed(&self) {
         let Some(file) = &self.file else { return };
         let Ok(mut last) = self.last_check.try_lock() else { return };

@@ -1,4 +1,4 @@
-//! Counts failed authentication attempts per address.
+//! Counts failed authentication attempts per client address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,14 +9,14 @@ pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
 /// Number of failed authentications within [`FAILURE_WINDOW`] after which a client's address is
 /// throttled.
 pub(super) const FAILURES_MAX: usize = 10;
-/// Time for which a failed authentication counts. A throttled client is asked to wait this long.
+/// Time for which a failed authentication counts. A throttled client is told to wait for this time.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Maximum number of client addresses whose failed authentications are remembered. Beyond it, the
-/// address that has been silent for longest is forgotten.
+/// address with the oldest last failure is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Times of the last [`FAILURES_MAX`] failed authentications of each client address. A valid
-/// credential is always accepted, even after failed attempts from its address.
+/// Times of the last [`FAILURES_MAX`] failed authentications, by client address. A valid credential
+/// is always accepted, even after failures from the same address.
 #[derive(Default)]
 pub(super) struct AuthFailureThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 

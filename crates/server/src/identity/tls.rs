@@ -1,4 +1,4 @@
-//! The TLS certificate and key of the server. They are read again when their files change.
+//! TLS certificate and key of the server, which are read again when their files change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,12 @@ use crate::config::ServerSection;
 use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 use crate::sync::lock_mutex;
 
-/// Shortest time between two checks whether the TLS files have changed. A check occurs when a
-/// client connects.
+/// Shortest time between two checks whether the TLS files have changed. A connecting client causes
+/// a check.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Returns the TLS settings for the certificate and key of `server`, or `None` if it has none.
+/// Returns the TLS settings for the certificate and key that `server` configures, or `None` if no
+/// certificate is configured.
 ///
 /// # Errors
 /// The PEM files cannot be read, or the key does not belong to the certificate.
@@ -58,8 +59,8 @@ struct TlsCertificateFiles {
     key: PathBuf,
 }
 
-/// Time of the last check of the TLS files, and the stamps of the files at their last read, by
-/// which a change is recognized.
+/// Time of the last check of the TLS files, and the files' fingerprints at the last read, by which
+/// a change is recognized.
 #[derive(Debug)]
 struct CertificateCheckState {
     checked_at: Instant,
@@ -80,7 +81,7 @@ impl CertificateResolver {
     }
 
     /// Reads the TLS certificate and key again if their files have changed. Clients that connect
-    /// during this get the previous certificate.
+    /// meanwhile get the previous certificate.
     fn reload_if_changed(&self) {
         let Ok(mut last) = self.last_check.try_lock() else { return };
         if last.checked_at.elapsed() < CHECK_INTERVAL {

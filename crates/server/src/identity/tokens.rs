@@ -16,7 +16,7 @@ use super::jws::{UnverifiedToken, is_present};
 use crate::config::{ApiKeyDigest, Config};
 use crate::sync::lock_mutex;
 
-/// Difference between the clocks of the token issuer and this server that is tolerated, in seconds.
+/// Tolerated difference between the clocks of the token issuer and this server, in seconds.
 const LEEWAY_S: f64 = 60.0;
 /// Longest time for which a validated token is cached.
 const CACHE_TIME: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const CACHE_TIME: Duration = Duration::from_secs(60);
 const CACHED_TOKENS_MAX: usize = 1024;
 /// Longest subject of a token, in bytes.
 const SUBJECT_BYTES_MAX: usize = 255;
-/// Maximum number of scopes of a token, and also of roles.
+/// Maximum number of scopes of a token. The same limit applies to roles.
 const WORDS_MAX: usize = 64;
 /// Longest scope or role of a token, in bytes.
 const WORD_BYTES_MAX: usize = 128;
@@ -42,7 +42,7 @@ struct AcceptedTokenIssuer {
     audience: Vec<String>,
 }
 
-/// Caller of a verified token and the time until which it is valid.
+/// Caller of a verified token, and the time until which the token is valid.
 struct CachedToken {
     caller: Caller,
     until: Instant,
@@ -63,28 +63,28 @@ impl CachedToken {
 pub(super) enum TokenCheckResult {
     /// The token is valid and belongs to this caller.
     Valid(Caller),
-    /// The token has expired or is not valid yet. Sending it does not count as guessing a
-    /// credential.
+    /// The token has expired or is not valid yet. Such a token does not count as a failed attempt.
     NotValidNow,
     /// The token cannot be examined, because the issuer's keys are unavailable.
     KeysUnavailable,
-    /// The token is rejected, for this reason, which is only for the log.
+    /// The token is rejected. The text is the reason, which only the log contains.
     Rejected(&'static str),
-    /// The token must be examined again after its issuer's keys were fetched.
+    /// The token must be examined again after the signing keys of its issuer were fetched.
     NeedsKeys(PendingToken),
 }
 
-/// Token that waits for its issuer's keys.
+/// Token that can be examined only after the signing keys of this issuer were fetched.
 pub(super) struct PendingToken(Arc<TokenIssuer>);
 
 impl PendingToken {
-    /// Waits until the keys of the token's issuer were fetched, or the fetch failed.
+    /// Fetches the signing keys of the token's issuer. Returns when the fetch has ended, even if it
+    /// failed.
     pub(super) async fn refresh_keys(self) {
         self.0.refresh().await;
     }
 }
 
-/// Claims of a token. They are not trusted before the signature is verified.
+/// Claims of a token. They are untrusted until the token's signature is verified.
 #[derive(Deserialize)]
 struct TokenClaims {
     iss: String,
@@ -102,7 +102,8 @@ struct TokenClaims {
     cnf: bool,
 }
 
-/// Parses a claim that is a number. Fails for `null`, which an `Option` would treat as missing.
+/// Deserializes a claim that is a number. Fails for `null`, which an `Option` would treat as
+/// missing.
 fn parse_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
     f64::deserialize(value).map(Some)
 }
@@ -145,7 +146,7 @@ impl TokenValidator {
         Some(Self { issuers: issuers.collect(), cache: Mutex::default() })
     }
 
-    /// Returns true if `text` has the form of a JWS token.
+    /// Returns true if `text` looks like a token: three parts separated by periods (JWS).
     pub(super) fn is_token(text: &[u8]) -> bool {
         // A header starts with `{"`, which is `eyJ` in base64.
         text.starts_with(b"eyJ") && text.iter().filter(|byte| **byte == b'.').count() == 2
@@ -225,10 +226,10 @@ impl TokenValidator {
     }
 }
 
-/// Returns the caller of a token with the given claims.
+/// Returns the caller of a token with the given claims. `json` contains the same claims as JSON.
 ///
-/// The name of the caller is the issuer's alias, a colon and the subject. Names of keys cannot
-/// contain a colon, so the two never collide.
+/// The name of the caller is the issuer's alias, a colon and the subject. Names of API keys cannot
+/// contain a colon, so a token's caller never has the name of a key's caller.
 fn token_caller(
     issuer: &crate::config::oauth::OAuthIssuerEntry,
     claims: &TokenClaims,
@@ -261,8 +262,8 @@ fn token_caller(
     Ok(Caller { scopes: scopes.into(), roles: roles.into(), ..caller })
 }
 
-/// Returns the distinct `words`, scopes or roles of a token, or an error if there are too many or
-/// one is too long.
+/// Returns the distinct `words`, which are scopes or roles of a token. The error is a reason for
+/// the log: there are too many words, or a word is too long.
 fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'static str> {
     let mut distinct: Vec<Arc<str>> = Vec::new();
     for word in words.filter(|word| !word.is_empty()) {
@@ -276,7 +277,7 @@ fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<st
     Ok(distinct)
 }
 
-/// Parses token claims and checks that the caller's name is unique to its subject. Used by fuzzing.
+/// Fuzz target: parses token claims, and checks the name, scopes and roles of the derived caller.
 #[cfg(any(fuzzing, test))]
 pub(super) fn check_claims(json: &[u8]) {
     let Ok(claims) = serde_json::from_slice::<TokenClaims>(json) else { return };

@@ -1,5 +1,5 @@
-//! Duplex conversations over HTTP: an event stream to the client, and one request for each message
-//! of the client.
+//! Duplex conversations over HTTP (the HTTP+SSE transport of MCP): an event stream to the client,
+//! and one HTTP request for each message of the client.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,7 +19,8 @@ use crate::sessions::client::ConnectedClient;
 use crate::sessions::session::ClientSession;
 use crate::sync::lock_mutex;
 
-/// Open duplex conversations (the HTTP+SSE transport of MCP), by id.
+/// Open duplex conversations (the HTTP+SSE transport of MCP), by id. Clones share the
+/// conversations.
 #[derive(Default, Clone)]
 pub(crate) struct DuplexConversations(Arc<Mutex<HashMap<String, Arc<ConnectedClient>>>>);
 
@@ -62,8 +63,9 @@ impl DuplexConversations {
         OutgoingResponse::LongStream(Box::pin(stream))
     }
 
-    /// Passes a client message to the duplex conversation `id`. The memory of the request is in use
-    /// until the message is answered. Returns `None` if `caller` has no such conversation.
+    /// Passes a client's message to the duplex conversation `id`. The memory reserved for the
+    /// request is released once the message is answered. Returns `None` if `caller` has no such
+    /// conversation.
     pub(crate) async fn receive(
         &self,
         id: &str,

@@ -1,4 +1,4 @@
-//! Serves HTTP clients: routes paths to dialects, and keeps the sessions of clients.
+//! Serves HTTP clients: passes requests to dialects by path, and keeps the sessions of clients.
 
 mod call_event_stream;
 mod eviction;
@@ -53,11 +53,11 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// Limits of sessions over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpSessionLimits {
-    /// Maximum number of open sessions at once.
+    /// Maximum number of open sessions.
     pub sessions_max: usize,
-    /// Time after which a client that accepts streams gets a call's answer as a stream.
+    /// Time after which the answer to a call becomes an event stream, if the client accepts one.
     pub stream_after: Duration,
-    /// Limits of a conversation over a WebSocket.
+    /// Limits of a client that is connected over a WebSocket.
     pub socket: LineStreamLimits,
 }
 
@@ -80,7 +80,7 @@ struct SessionSlot {
 }
 
 impl HttpEndpoints {
-    /// Creates endpoints that serve each dialect at its paths, to callers that `identity` accepts.
+    /// Creates endpoints for callers that `identity` accepts, with each dialect at its own paths.
     pub(crate) fn new(
         server: Arc<ServerState>,
         dialects: Vec<Arc<dyn Dialect>>,
@@ -91,7 +91,7 @@ impl HttpEndpoints {
         Self::with_routes(server, DialectRoutes::new(dialects), (identity, sealer), bounds)
     }
 
-    /// Creates an endpoint that serves one dialect on a separate listener.
+    /// Creates HTTP endpoints that serve only `dialect`, on its separate listener.
     pub(crate) fn for_dialect(
         server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
@@ -167,7 +167,7 @@ impl HttpEndpoints {
         self.act(reading, (id, Some(incoming)), session, &caller).await
     }
 
-    /// Answers a frame whose sender was not accepted, such as one without a known key.
+    /// Answers a frame whose sender was not accepted. `upgrade` is true if it asks for a WebSocket.
     async fn answer_rejected(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -192,7 +192,8 @@ impl HttpEndpoints {
         }
     }
 
-    /// Answers an unauthenticated request without a record or log line, so strangers fill no log.
+    /// Answers an unauthenticated request without a record or log line, so that no stranger fills
+    /// them.
     fn refuse_unrecorded(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -214,8 +215,8 @@ impl HttpEndpoints {
         reply.unwrap_or_else(|| dialect.refuse(refusal))
     }
 
-    /// Takes the action that a message demands. `reading` is the message as its dialect parsed it.
-    /// `id` is the id of an existing session, and `incoming` the request with the message.
+    /// Performs the action that the parsed message `reading` demands. `id` is the id of an existing
+    /// session, and `incoming` the HTTP request with the message.
     async fn act(
         &self,
         reading: ParsedFrame,
@@ -268,7 +269,7 @@ impl HttpEndpoints {
         }
     }
 
-    /// Opens the kind of WebSocket that the dialect selected.
+    /// Opens a WebSocket for the purpose that the dialect selected, or returns the dialect's reply.
     fn open_socket(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -300,8 +301,8 @@ impl HttpEndpoints {
         })
     }
 
-    /// Runs one call. A client that accepts streams gets a stream as soon as there is an event or a
-    /// delay. Otherwise the answer is one message.
+    /// Runs one call and returns the response. A client that accepts streams gets an event stream
+    /// if the call takes long or has events. Otherwise the answer is one message.
     async fn run_call(
         &self,
         session: &Arc<ClientSession>,
@@ -348,8 +349,7 @@ impl HttpEndpoints {
         }
     }
 
-    /// Opens a duplex conversation (HTTP+SSE of MCP): returns the event stream to the client, whose
-    /// messages arrive in other requests.
+    /// Opens a duplex conversation (HTTP+SSE of MCP). Returns the event stream to the client.
     fn open_duplex(&self, dialect: &Arc<dyn Dialect>, caller: Caller) -> OutgoingResponse {
         let id = match random_id() {
             Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
@@ -480,7 +480,7 @@ impl HttpApplication for HttpEndpoints {
     }
 }
 
-/// Returns the answer to a finished call: one message, or a stream if there were events before.
+/// Returns the response to a finished call: one message, or an event stream if events occurred.
 fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
@@ -511,8 +511,7 @@ fn finished_response(
 /// Time for which notifications are kept for an MCP client that has disconnected.
 const NOTIFICATION_GRACE: Duration = Duration::from_secs(60);
 
-/// Returns a resumable event stream with a call's events and answer. The call continues if the
-/// client disconnects.
+/// Returns a resumable stream of a call's events and answer. A disconnect does not end the call.
 fn resumable_response(
     session: &ClientSession,
     first: Option<EventStreamItem>,
@@ -534,7 +533,8 @@ fn resumable_response(
     OutgoingResponse::AnswerStream(events_read)
 }
 
-/// Returns the notification stream, or the rest of the stream with the event of the id `after`.
+/// Returns the session's stream of notifications. If `after` is given, returns the rest of the
+/// stream that contains the event with this id, after that event.
 fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> OutgoingResponse {
     let after = match after {
         None => None,
@@ -569,7 +569,7 @@ fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> O
     OutgoingResponse::LongStream(events)
 }
 
-/// Returns an event stream of `messages`, each converted by `to_event`.
+/// Returns an event stream that converts each of `messages` to an event with `to_event`.
 fn event_feed(
     mut messages: mpsc::Receiver<Bytes>,
     to_event: fn(Bytes) -> ServerSentEvent,
@@ -594,7 +594,7 @@ fn stream_response(stream: CallEventStream) -> OutgoingResponse {
     OutgoingResponse::AnswerStream(Box::pin(stream))
 }
 
-/// Returns the reply, or an empty 202, because HTTP requires a response even to a cancelled call.
+/// Returns the reply, or an empty reply with status 202 if the client cancelled the call.
 fn reply_or_accepted(reply: Option<Reply>) -> Reply {
     reply.unwrap_or_else(|| Reply::empty(202))
 }

@@ -1,4 +1,4 @@
-//! Serves one client that sends a message per line, over stdio or over memory in tests.
+//! Serves one client that sends one message per line, over stdio or over memory in tests.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sessions::client::ConnectedClient;
 use crate::sessions::server_state::ServerState;
 use crate::sessions::session::ClientSession;
 
-/// Limits of a client on a line-based stream.
+/// Limits of a client that sends one message per line.
 #[derive(Debug, Clone)]
 pub struct LineStreamLimits {
     /// Longest line that the client may send, in bytes.
@@ -29,13 +29,12 @@ pub struct LineStreamLimits {
     pub eof_grace: Duration,
     /// Time for calls in flight to finish after shutdown starts.
     pub drain: Duration,
-    /// Time after the drain time in which cancelled calls must end and the client can read their
-    /// answers.
+    /// Time after `drain` in which cancelled calls must end and the client can read their answers.
     pub wrap_up: Duration,
 }
 
-/// Serves one client of a line-based stream until the client closes its end or `shutdown` is
-/// cancelled, then lets calls in flight finish.
+/// Serves one client that sends one message per line, until the client closes its end or `shutdown`
+/// is cancelled. Then lets calls in flight finish.
 ///
 /// Ends at once if the client no longer reads.
 ///
@@ -89,12 +88,13 @@ pub async fn serve_lines(
     }
 }
 
-/// Returns the longest line that both the server and the dialect accept, in bytes.
+/// Returns the longest line that both the server and the dialect accept, in bytes. `bytes_max` is
+/// the limit of the server.
 fn line_limit(session: &ClientSession, bytes_max: usize) -> usize {
     session.dialect.line_bytes_max().map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
-/// Returns the result of writing to the client. A broken pipe is not an error.
+/// Returns the error of writing to the client, if any. A broken pipe is not an error.
 fn write_result(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
     match written.map_err(io::Error::other)? {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),

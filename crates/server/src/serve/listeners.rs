@@ -13,13 +13,13 @@ use crate::identity::tls;
 
 /// Listening sockets of the HTTP server, with their authentication, TLS and threads.
 pub struct HttpListeners {
-    /// Socket on which every dialect is served at its paths, if there is one.
+    /// Socket on which all dialects are served, each at its own paths, if there is such a socket.
     pub shared: Option<TcpListener>,
-    /// Sockets that each serve a single dialect, with that dialect.
+    /// Sockets that each serve only one dialect, with this dialect.
     pub dedicated: Vec<(TcpListener, Arc<dyn Dialect>)>,
-    /// Authentication and TLS of the sockets. If absent, they are loaded from the configuration.
+    /// Authentication and TLS of the sockets. If `None`, they are loaded from the configuration.
     pub security: Option<ListenerSecurity>,
-    /// Threads that serve connections. If absent, the thread that accepts connections serves them.
+    /// Threads that serve connections. If `None`, the thread that accepts connections serves them.
     pub workers: Option<WorkerPool>,
 }
 

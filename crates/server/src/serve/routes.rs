@@ -1,4 +1,5 @@
-//! Routes HTTP requests to dialects: to a dialect that claims the request, or by path.
+//! Selects the dialect for an HTTP request: a dialect that claims the request, or the dialect at
+//! the request's path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,9 +7,9 @@ use std::sync::Arc;
 use toolgate_contract::FrameMetadata;
 use toolgate_dialects::Dialect;
 
-/// Longest requested path that is compared with the served paths to suggest one, in bytes.
+/// Longest requested path, in bytes, for which an error suggests a similar served path.
 const COMPARED_BYTES_MAX: usize = 100;
-/// Lowest similarity (0 to 1) at which a requested path counts as a misspelled one.
+/// Lowest similarity (0 to 1) at which an error suggests a served path for a requested one.
 const LIKENESS_MIN: f64 = 0.7;
 
 /// Table of HTTP paths and the dialects that are served there.
@@ -46,7 +47,7 @@ impl DialectRoutes {
         Self { dialects, exact, prefixes }
     }
 
-    /// Returns the dialect that serves `path`.
+    /// Returns the dialect that serves `path`, or `None` if no dialect does.
     pub(crate) fn for_path(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
         let by_prefix = || {
             let mut prefixes = self.prefixes.iter();

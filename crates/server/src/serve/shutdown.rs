@@ -1,6 +1,7 @@
-//! Shutdown signals: the first lets calls in flight finish, the second stops the server at once.
+//! Shutdown signals: the first signal lets calls in flight finish, the second stops the server at
+//! once.
 //!
-//! A thread of its own waits for them, so that they work while every other thread is busy.
+//! A separate thread waits for the signals, so that they work while every other thread is busy.
 
 use std::io;
 use std::sync::mpsc;
@@ -28,8 +29,9 @@ pub fn on_signal() -> io::Result<CancellationToken> {
 }
 
 /// Returns a token that is cancelled at the first signal to stop, as by [`on_signal`], for a server
-/// whose calls have the time `drain` to finish. The process exits at most 2 s after that time, with
-/// code 1 if anything still runs. Runs `last` before an immediate exit.
+/// whose calls have the time `drain` to finish. If anything still runs 2 s after that time, the
+/// process exits with code 1. Runs `last` before such an exit, and before the exit at a second
+/// signal.
 ///
 /// # Errors
 /// A signal handler cannot be installed.
@@ -40,8 +42,8 @@ pub fn on_server_signal(
     watch_signals(Some(drain.saturating_add(EXIT_AFTER_DRAIN)), last)
 }
 
-/// Starts the thread that waits for signals. After the first, the process exits within `time_max`.
-/// Runs `last` before an immediate exit.
+/// Starts the thread that waits for signals, and returns a token that is cancelled at the first
+/// one. The process exits at a second signal, or after the time `time_max`, and runs `last` before.
 fn watch_signals(
     time_max: Option<Duration>,
     last: impl FnOnce() + Send + 'static,
@@ -88,7 +90,7 @@ fn watch_signals(
 struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// Handler of SIGHUP, unless this process ignores that signal.
+    /// Handler of SIGHUP, or `None` if this process ignores that signal.
     hangup: Option<Signal>,
 }
 
@@ -117,7 +119,7 @@ impl ShutdownSignals {
     }
 }
 
-/// Waits for the time `limit`, or forever without one.
+/// Waits for the time `limit`, or forever if `limit` is `None`.
 async fn wait_at_most(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
@@ -125,7 +127,7 @@ async fn wait_at_most(limit: Option<Duration>) {
     }
 }
 
-/// Logs that the server is stopping, once `stop` is cancelled.
+/// Spawns a task that logs that the server is stopping, once `stop` is cancelled.
 pub(crate) fn log_when_stopping(stop: CancellationToken) {
     tokio::spawn(async move {
         stop.cancelled().await;

@@ -19,19 +19,19 @@ use crate::sessions::session::ClientSession;
 /// Maximum number of job events that wait for a WebSocket client which watches a job.
 const WATCH_EVENTS_MAX: usize = 2;
 
-/// WebSocket client that holds a conversation.
+/// WebSocket connection on which a client sends messages and gets answers.
 pub(crate) struct ConversationWebSocket {
     pub(crate) session: Arc<ClientSession>,
     pub(crate) bounds: LineStreamLimits,
 }
 
-/// WebSocket client that watches one job.
+/// WebSocket connection on which a client gets the events of one job.
 pub(crate) struct JobWatchWebSocket {
     pub(crate) session: Arc<ClientSession>,
     pub(crate) job: JobWatchRequest,
 }
 
-/// WebSocket client that gets one message and is then disconnected.
+/// WebSocket connection on which a client gets one message and is then disconnected.
 pub(crate) struct RejectionWebSocket {
     pub(crate) message: Bytes,
     pub(crate) code: u16,
@@ -88,7 +88,8 @@ impl WebSocketApplication for ConversationWebSocket {
     }
 }
 
-/// Returns the refusal of a message because the messages in flight take too much memory.
+/// Returns the refusal of a message for which no memory is left, because the messages in flight use
+/// too much.
 fn no_memory() -> FrameRefusal {
     let message = "the messages in flight take too much memory; try again later".to_owned();
     FrameRefusal::Busy { message }
@@ -127,7 +128,8 @@ impl WebSocketApplication for JobWatchWebSocket {
     }
 }
 
-/// Sends the messages of `queue` to a WebSocket client until the queue ends or the client leaves.
+/// Sends the messages of `queue` to a WebSocket client until the queue ends or the client
+/// disconnects.
 async fn forward_messages(mut queue: mpsc::Receiver<Bytes>, outbox: WebSocketOutbox) {
     while let Some(message) = queue.recv().await {
         if outbox.send(message).await.is_err() {

@@ -24,7 +24,7 @@ use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
 use crate::sync::lock_mutex;
 
 /// Maximum number of messages that wait to be written to a client. At this number, calls wait
-/// before they answer.
+/// before they queue their answers.
 const OUTBOX_MESSAGES_MAX: usize = 256;
 
 /// Size of answers that may wait to be written to a client, in KiB. At this size, no new call of
@@ -34,28 +34,28 @@ const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 /// Largest answer that may wait without counting against [`UNWRITTEN_KIB_MAX`], in bytes.
 const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
-/// Longest wait for memory before a large answer is queued.
+/// Longest wait for free memory before a large answer is queued without a reservation.
 const ANSWER_MEMORY_WAIT: Duration = Duration::from_secs(10);
 
-/// Client that stays connected, over stdio, a WebSocket or a duplex conversation.
+/// Client that stays connected: over stdio, a WebSocket or a duplex conversation.
 pub(crate) struct ConnectedClient {
     pub(crate) session: Arc<ClientSession>,
     outbox: mpsc::Sender<Bytes>,
     call_permits: Arc<Semaphore>,
     calls_max: usize,
-    /// Permits for the client's requests that only wait for a job, a subscription or the client's
-    /// own answer.
+    /// Permits for the client's requests that do not work themselves, but wait for a job, a
+    /// subscription or the client's own answer.
     waiting_permits: Arc<Semaphore>,
     /// Permits for answers that wait to be written to the client, one per KiB.
     unwritten_kib: Arc<Semaphore>,
     running_work: TaskTracker,
-    /// True once a task sends notifications to the client.
+    /// True once a task that sends notifications to the client has started.
     is_notified: AtomicBool,
 }
 
 impl ConnectedClient {
-    /// Creates a connected client with up to `in_flight_max` calls in flight. Returns it with the
-    /// queue of messages to write.
+    /// Creates a connected client that may have up to `in_flight_max` calls in flight. Returns the
+    /// client and the queue of messages to write to it.
     pub(crate) fn new(
         session: Arc<ClientSession>,
         in_flight_max: usize,
@@ -74,15 +74,15 @@ impl ConnectedClient {
         (Arc::new(client), queue)
     }
 
-    /// Handles one message from the caller that owns the session. Waits while too many calls are in
-    /// flight.
+    /// Handles one message of the client, sent by the caller who owns the session. Waits while too
+    /// many calls are in flight.
     pub(crate) async fn receive(self: Arc<Self>, message: Bytes) {
         let caller = self.session.caller.clone();
         self.receive_from(&caller, message, WebSocketMessageMemory::default()).await;
     }
 
-    /// Handles one message like [`Self::receive`], and holds `memory`, the memory reserved for it,
-    /// until it is answered.
+    /// Handles one message like [`Self::receive`]. Holds `memory`, which is reserved for the
+    /// message, until the message is answered.
     pub(crate) async fn receive_counted(
         self: Arc<Self>,
         message: Bytes,
@@ -92,8 +92,8 @@ impl ConnectedClient {
         self.receive_from(&caller, message, memory).await;
     }
 
-    /// Handles one message that `caller` sent, and holds its `memory` until it is answered. Waits
-    /// while too many calls are in flight.
+    /// Handles one message that `caller` sent. Holds `memory`, which is reserved for the message,
+    /// until the message is answered. Waits while too many calls are in flight.
     pub(crate) async fn receive_from(
         self: Arc<Self>,
         caller: &Caller,
@@ -104,8 +104,8 @@ impl ConnectedClient {
         self.act(reading, caller, memory).await;
     }
 
-    /// Answers a client's `message` that the transport refused. The answer contains the id of the
-    /// message, if the message is known. The text of a message that was not read is empty.
+    /// Answers a client's `message` that the transport refused. The answer contains the request id
+    /// if the message was read. `message` is empty if it was not.
     pub(crate) async fn answer_refused(self: &Arc<Self>, message: Bytes, refusal: &FrameRefusal) {
         let frame = MessageFrame::from_line(message);
         let reading = self.session.dialect.reject_frame(&frame, refusal);
@@ -113,8 +113,8 @@ impl ConnectedClient {
         self.clone().act(reading, &self.session.caller, WebSocketMessageMemory::default()).await;
     }
 
-    /// Takes the action that a client's message demands. `reading` is the message as its dialect
-    /// parsed it. Calls hold the `memory` reserved for the message.
+    /// Performs the action that a client's message demands. `reading` is the message as its dialect
+    /// parsed it. Calls hold `memory`, which is reserved for the message.
     async fn act(
         self: Arc<Self>,
         reading: ParsedFrame,
@@ -150,7 +150,8 @@ impl ConnectedClient {
         }
     }
 
-    /// Starts the calls of a message at once. If they have to wait, a task finishes them.
+    /// Runs the calls of a message until they first have to wait. A task then finishes them and
+    /// sends the answer.
     async fn start_work(
         self: Arc<Self>,
         calls: FrameToolCalls,
@@ -199,11 +200,11 @@ impl ConnectedClient {
         CallError::Unavailable { message }
     }
 
-    /// Waits until the outbox has room for the answer, and takes one in-flight permit for each
-    /// message of a batch.
+    /// Waits until the client may have another answer, and takes one in-flight permit for each
+    /// message of a batch, or for the single call.
     ///
     /// # Errors
-    /// Too many requests wait already. The error is the answer to send.
+    /// Too many requests of the client already wait. The error is the answer to send.
     async fn acquire_permit(
         &self,
         calls: &FrameToolCalls,
@@ -249,8 +250,8 @@ impl ConnectedClient {
         }
     }
 
-    /// Returns `bytes`, an answer, with permits for its size, which are released after it is
-    /// written.
+    /// Waits until an answer of this size may be queued. Returns `bytes`, which now holds the
+    /// permits for its size until it is written.
     async fn with_write_permits(&self, bytes: Bytes) -> Bytes {
         if bytes.len() <= UNCOUNTED_BYTES_MAX {
             return bytes;
@@ -266,8 +267,8 @@ impl ConnectedClient {
         }
     }
 
-    /// Waits for memory for an answer of `bytes` bytes, among the input of all callers. Returns
-    /// `None` if there is none for 10 s, which is longer than most clients take to read.
+    /// Reserves memory for an answer of `bytes` bytes in the budget for requests, and waits for it
+    /// if necessary. Returns `None` if the memory does not become free within 10 seconds.
     async fn reserve_memory(&self, bytes: usize) -> Option<InputMemoryReservation> {
         let memory = self.session.server.host.input_memory();
         let owner = InputMemoryOwner::Caller(self.session.caller.clone());
@@ -289,11 +290,11 @@ impl ConnectedClient {
     }
 }
 
-/// Answer that waits to be written to a client, with the permits for its size.
+/// Answer that waits to be written to a client. Holds the permits for its size.
 struct UnwrittenAnswer {
     bytes: Bytes,
     _permits: OwnedSemaphorePermit,
-    /// Memory that is reserved for the answer, unless none was free.
+    /// Memory that is reserved for the answer. `None` if no memory became free in time.
     _memory: Option<InputMemoryReservation>,
 }
 
@@ -305,8 +306,8 @@ impl AsRef<[u8]> for UnwrittenAnswer {
 
 /// Permit for one of a client's calls in flight.
 ///
-/// A call returns its permit while it waits for the client's answer. Otherwise all calls in flight
-/// could wait for answers that nobody reads, because the reader waits for a permit.
+/// A call gives its permit back while it waits for the client's answer to a question. Otherwise all
+/// calls in flight could wait for answers that nobody reads, because the reader waits for a permit.
 pub(crate) struct InFlightPermit {
     state: Mutex<InFlightPermitState>,
     call_permits: Arc<Semaphore>,
@@ -316,9 +317,9 @@ pub(crate) struct InFlightPermit {
 enum InFlightPermitState {
     /// The call in flight holds its permit.
     Held(#[allow(dead_code, reason = "taken until it is dropped")] OwnedSemaphorePermit),
-    /// The call returned its permit while it waits for the client's answer.
+    /// The call has given its permit back while it waits for the client's answer.
     Returned,
-    /// The call is over, and its permit is free.
+    /// The call has ended, and its permit is free.
     Released,
 }
 
@@ -335,8 +336,8 @@ impl InFlightPermit {
         })
     }
 
-    /// Returns the call's in-flight permit while the call waits for the client's answer, and takes
-    /// a permit for waiting instead.
+    /// Gives the call's in-flight permit back while the call waits for the client's answer. Returns
+    /// a permit for a waiting request instead.
     ///
     /// # Errors
     /// Too many questions to this client are open.
@@ -352,7 +353,8 @@ impl InFlightPermit {
         })
     }
 
-    /// Takes the in-flight permit again, and waits for it if necessary.
+    /// Takes the in-flight permit again after the wait for the client's answer. Waits until a
+    /// permit is free.
     pub(crate) async fn reacquire(&self) {
         if !matches!(&*lock_mutex(&self.state), InFlightPermitState::Returned) {
             return;
@@ -364,14 +366,15 @@ impl InFlightPermit {
         }
     }
 
-    /// Releases the in-flight permit permanently, even if the tool keeps a reference to it.
+    /// Releases the in-flight permit permanently, even if the tool still has a reference to this
+    /// value.
     fn release(&self) {
         *lock_mutex(&self.state) = InFlightPermitState::Released;
     }
 }
 
-/// Guard that stands for a connected client. Dropping it cancels the client's call, if the dialect
-/// requires that.
+/// Guard that exists while the client of a call is connected. Dropping it cancels the call, if the
+/// dialect requires that.
 pub(crate) struct ClientPresenceGuard(
     #[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>,
 );

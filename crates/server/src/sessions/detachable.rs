@@ -1,5 +1,5 @@
-//! Work that may outlive its request. If the client disconnects, the work may be cancelled, but is
-//! never stopped without cleanup.
+//! Futures that may outlive the request that started them. If the client disconnects, such a future
+//! may be cancelled, but never stops without its cleanup.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,16 +10,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use toolgate_contract::BoxFuture;
 
-/// Work of a call that is either finished or runs in its own task.
+/// State of a call's work: finished, or running in a separate task.
 pub(crate) enum DetachableWorkState<T> {
     /// Finished work with its result.
     Done(T),
-    /// Task that continues the work.
+    /// The work continues in this task.
     Spawned(JoinHandle<T>),
 }
 
-/// Polls `work` once and spawns a task only if it has to wait. Most calls finish at once and need
-/// no task.
+/// Polls `work` once, and spawns a task for the rest if `work` has to wait. Most calls finish at
+/// the first poll and need no task.
 pub(crate) async fn run_or_spawn<T: Send + 'static>(
     mut work: BoxFuture<'static, T>,
 ) -> DetachableWorkState<T> {
@@ -29,7 +29,8 @@ pub(crate) async fn run_or_spawn<T: Send + 'static>(
     }
 }
 
-/// Returns `work`, which also keeps `kept`, such as the memory of its request, until it is done.
+/// Returns a future that runs `work`, and keeps `kept`, such as the memory of a request, until
+/// `work` is done.
 pub(crate) fn keep_until_done<T: Send + 'static>(
     kept: Option<impl Send + 'static>,
     work: BoxFuture<'static, T>,
@@ -42,12 +43,12 @@ pub(crate) fn keep_until_done<T: Send + 'static>(
     })
 }
 
-/// Work that runs in the task which awaits it, without a task of its own. Dropping it moves the
-/// rest of the work to a new task.
+/// Future that runs in the task which awaits it. If it is dropped before its end, a new task
+/// continues it.
 pub(crate) struct DetachableWork<T: Send + 'static>(Option<BoxFuture<'static, T>>);
 
 impl<T: Send + 'static> DetachableWork<T> {
-    /// Polls `work` once. Returns its result, or the unfinished rest.
+    /// Polls `work` once. Returns the result if `work` is done, or the unfinished rest as an error.
     pub(crate) async fn start(work: BoxFuture<'static, T>) -> Result<T, Self> {
         let mut unfinished = Self(Some(work));
         match poll_fn(|cx| Poll::Ready(Pin::new(&mut unfinished).poll(cx))).await {
@@ -56,7 +57,7 @@ impl<T: Send + 'static> DetachableWork<T> {
         }
     }
 
-    /// Spawns a task that finishes the work after its caller stops waiting.
+    /// Spawns a task that finishes the work even if nobody waits for the result.
     pub(crate) fn detach(mut self) -> JoinHandle<Option<T>> {
         let work = self.0.take();
         tokio::spawn(async move { Self(work).await })

@@ -1,5 +1,4 @@
-//! Applies the frames that a dialect has read. A frame takes effect only here, whatever its
-//! transport.
+//! Applies the frames that a dialect has parsed to a session, in the same way for every transport.
 
 use std::sync::Arc;
 
@@ -14,14 +13,14 @@ use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
 pub(crate) enum FrameAction {
     /// Send the reply to the client.
     Reply(Reply),
-    /// Send the replies to the client, in this order. This is possible only for frames that are
-    /// lines.
+    /// Send the replies to the client, in this order. Only frames of line-based transports have
+    /// several replies.
     ReplyAll(Vec<Reply>),
     /// Send the reply, which opens the client's session.
     OpenSession(Reply),
     /// Send the reply, which closes the client's session.
     CloseSession(Reply),
-    /// Begin the calls of the frame, and send their answer.
+    /// Start the calls that the frame requests, and send their answer.
     Run(FrameToolCalls),
     /// Send the stream of messages that the frame requests.
     Stream(RequestedMessageStream),
@@ -32,7 +31,7 @@ pub(crate) enum FrameAction {
 pub(crate) enum FrameToolCalls {
     /// A single call.
     Single(PendingHostRequest),
-    /// Several messages of a batch, whose replies are joined to one answer.
+    /// Several messages of a batch. Their replies are joined into one answer.
     Batch(Vec<ParsedFrame>),
 }
 
@@ -40,15 +39,16 @@ pub(crate) enum FrameToolCalls {
 pub(crate) enum RequestedMessageStream {
     /// A stream of the events of a job.
     Job(JobWatchRequest),
-    /// A stream of the changes to which the frame subscribes.
+    /// A stream of notifications about the changes to which the frame subscribes.
     Changes(ChangeSubscription),
-    /// The stream of the session's notifications that follow the event with the id `after`.
+    /// The session's notifications that follow the event with the id `after`, or new ones if
+    /// `after` is `None`.
     Notifications { after: Option<String> },
 }
 
 impl ClientSession {
     /// Applies a client's frame to the session. `reading` is the frame as its dialect parsed it.
-    /// Returns the action that the transport must take.
+    /// Returns the action that the transport must perform.
     pub(crate) fn handle(&self, reading: ParsedFrame) -> FrameAction {
         match reading {
             ParsedFrame::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),
@@ -82,8 +82,8 @@ impl ClientSession {
         }
     }
 
-    /// Redacts the operator's secrets from a reply that is not the answer to a call. A dialect may
-    /// repeat parts of a message that it refuses.
+    /// Redacts the operator's secrets in a reply that is not the answer to a call, because a
+    /// dialect may repeat parts of a message that it refuses.
     fn redact_reply(&self, mut reply: Reply) -> Reply {
         if let ReplyBody::Json(message) = &reply.body
             && let Some(clean) = self.server.host.redact_message(message)
@@ -95,7 +95,8 @@ impl ClientSession {
 }
 
 impl FrameToolCalls {
-    /// Begins the calls of the frame for `caller`. While they run, their events go to `out`.
+    /// Starts the calls of the frame on behalf of `caller`. While they run, their events go to
+    /// `out`.
     pub(crate) fn begin(
         self,
         session: &Arc<ClientSession>,
@@ -124,7 +125,7 @@ impl FrameToolCalls {
     }
 }
 
-/// The answer to a frame, which is ready or still being computed.
+/// The answer to a frame, which is either ready or still being computed.
 pub(crate) enum PendingFrameAnswer {
     Ready(Reply),
     Work(BoxFuture<'static, CallAnswer>),

@@ -1,4 +1,4 @@
-//! Releases memory that the server does not need now: pages of program code, and free memory.
+//! Releases memory that an idle server does not need: pages of program code, and freed memory.
 
 use std::fs;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use tokio::time::sleep;
 
 use crate::heap::trim_heaps;
 
-/// Time after the start of the server at which memory of startup code is released, even if the
+/// Time after the start of the server at which the memory of startup code is released, even if the
 /// server is busy.
 const STARTUP_DELAY: Duration = Duration::from_millis(500);
-/// Idle time after which memory of the code that served the last requests is released.
+/// Time without requests after which the memory of program code is released.
 const IDLE_DELAY: Duration = Duration::from_secs(5);
 
 /// Tracker of recent requests, which releases memory of the program's code while the server is
@@ -33,8 +33,8 @@ impl IdleTracker {
         }
     }
 
-    /// Releases memory of the program's code once after startup, and again each time the server
-    /// becomes idle. Never returns.
+    /// Releases the memory of program code once after startup, and again each time the server
+    /// becomes idle, then with all freed memory. Never returns.
     pub(crate) async fn release_when_idle(&self) {
         sleep(STARTUP_DELAY).await;
         // A blocking thread, because reading all mappings would delay current requests.
@@ -50,8 +50,8 @@ impl IdleTracker {
     }
 }
 
-/// Releases the memory that holds the program's code and read-only data. The kernel loads them from
-/// the file again on demand.
+/// Releases the memory that holds the program's code and read-only data. The kernel reads them from
+/// the program file again when they are needed.
 ///
 /// Most code runs only once, to read settings and build schemas. A server that runs for days need
 /// not keep this code in memory.
@@ -68,7 +68,7 @@ fn release_code_pages() {
     }
 }
 
-/// Returns the address ranges where read-only parts of the program's own file are mapped
+/// Returns the address ranges of read-only mappings of the program's own file whose pages are
 /// unmodified.
 ///
 /// Relocated data is excluded, because its pages differ from the file.

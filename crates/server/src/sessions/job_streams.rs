@@ -9,10 +9,10 @@ use toolgate_contract::{Caller, JobSnapshot, JobStreamItem};
 use toolgate_dialects::{JobWatchRequest, JobWatchSchedule};
 use toolgate_host::Host;
 
-/// Sends the events or snapshots of a watched job to `out`, until the job ends or the receiver is
-/// gone.
+/// Sends the events or snapshots of a watched job to `out`, until the job ends or the receiver of
+/// `out` is dropped.
 ///
-/// A slow client delays only this function, never the job: events wait in the store.
+/// A slow client delays only this function, never the job: events wait in the job store.
 pub(crate) async fn stream_job(
     host: &Host,
     caller: &Caller,
@@ -28,8 +28,8 @@ pub(crate) async fn stream_job(
     };
 }
 
-/// Sends each event of a watched job, and a heartbeat after the time `quiet` without events.
-/// Returns `None` if the receiver is gone.
+/// Sends each event of a watched job to `out`, and a heartbeat after the time `quiet` without
+/// events. Returns `None` if the receiver of `out` was dropped.
 async fn stream_events(
     host: &Host,
     caller: &Caller,
@@ -88,7 +88,8 @@ async fn current_job(host: &Host, caller: &Caller, id: &str) -> Option<JobSnapsh
     host.jobs().ok()?.get(Some(caller), id).await.ok()
 }
 
-/// Sends `message` to the client, if there is one. Returns `None` if the client is gone.
+/// Sends `message` to the client if it is not `None`. Returns `None` if the client has
+/// disconnected.
 pub(super) async fn send_some(out: &Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
     match message {
         Some(message) => out.send(message).await.ok(),

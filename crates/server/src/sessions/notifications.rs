@@ -22,7 +22,8 @@ const WATCHED_MAX: usize = 1024;
 /// Maximum number of job changes that wait to be sent to a client.
 const JOBS_WAITING_MAX: usize = 64;
 
-/// Sends to `out` the changes in `interest` that `caller` may see, until the receiver is gone.
+/// Sends the changes in `interest` that `caller` may see to `out`, until the receiver of `out` is
+/// dropped.
 pub(crate) async fn send_changes(
     host: &Arc<Host>,
     caller: &Caller,
@@ -67,13 +68,14 @@ pub(crate) async fn send_changes(
     }
 }
 
-/// Returns true if `change` concerns the list of prompts or resources, whose sources may have been
-/// replaced.
+/// Returns true if `change` concerns the list of prompts or resources. A reload of the settings may
+/// have replaced the sources of these lists.
 fn is_list_of_sources(change: &ServerChange) -> bool {
     matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }
 
-/// Subscribes to changes of the resources in `interest`, and removes those that cannot be watched.
+/// Starts watching the resources in `interest`, and removes those from `interest` that cannot be
+/// watched. Returns guards that keep the watches active.
 async fn watch_resources(
     host: &Host,
     caller: &Caller,
@@ -95,7 +97,8 @@ async fn watch_resources(
     holds
 }
 
-/// Watches the jobs in `interest`, and removes those that the caller cannot see.
+/// Starts watching the jobs in `interest`, and removes those from `interest` that the caller cannot
+/// see. Changed jobs go to `out`.
 async fn watch_jobs(
     host: &Arc<Host>,
     caller: &Caller,
@@ -125,7 +128,7 @@ async fn watch_jobs(
     watches
 }
 
-/// Sends the status of a job to a client whenever an event of the job changes it.
+/// Sends a snapshot of `job` to `out` whenever an event changes the status of the job.
 async fn watch_job(
     host: &Host,
     caller: &Caller,
@@ -155,7 +158,8 @@ async fn next_event(watch: &mut dyn JobEventStream) -> Option<JobStreamItem> {
     watch.next().await
 }
 
-/// Returns true if `event` changes the job's status. The end of a job is handled separately.
+/// Returns true if `event` changes the job's status. Returns false for the end of a job, which is
+/// handled separately.
 fn changes_status(event: &JobEvent) -> bool {
     match event.kind {
         JobEventKind::Started { .. } | JobEventKind::Asks { .. } => true,
@@ -168,8 +172,8 @@ fn changes_status(event: &JobEvent) -> bool {
     }
 }
 
-/// Notifies the client that all subscribed items may have changed, because some changes were
-/// missed.
+/// Notifies the client that everything in `interest` may have changed, because some changes were
+/// missed. Returns `None` if the receiver of `out` was dropped.
 async fn send_all_changed(
     interest: &ChangeFilter,
     encoder: &dyn ChangeNotificationEncoder,
@@ -183,14 +187,15 @@ async fn send_all_changed(
     Some(())
 }
 
-/// Change subscriptions of a session: resources, and the lists that the client has requested.
+/// Subscriptions of a session to changes: of resources, and of the lists that the client has
+/// requested.
 pub(crate) struct SessionSubscriptions {
     resources: Mutex<SubscribedResources>,
     interest: watch::Sender<ChangeFilter>,
 }
 
-/// Resources to which a session is subscribed, by URI. Each has a watch guard while anyone receives
-/// the notifications.
+/// Resources to which a session is subscribed, by URI. While anyone receives the session's
+/// notifications, each resource has a guard that keeps its watch active.
 #[derive(Default)]
 struct SubscribedResources {
     holds: HashMap<String, Option<KeepActiveGuard>>,
@@ -207,7 +212,8 @@ impl Default for SessionSubscriptions {
 }
 
 impl SessionSubscriptions {
-    /// Adds the list of prompts or resources to the session's subscriptions.
+    /// Subscribes the session to changes of the list of prompts if `prompts` is true, and of the
+    /// list of resources if `resources` is true.
     pub(crate) fn add_lists(&self, prompts: bool, resources: bool) {
         self.interest.send_if_modified(|interest| {
             let before = (interest.prompts, interest.resources);
@@ -217,8 +223,8 @@ impl SessionSubscriptions {
         });
     }
 
-    /// Subscribes the session to changes of the resource `uri`. `hold` is the guard that keeps the
-    /// watch of the resource active. The guard is dropped while nobody receives notifications.
+    /// Subscribes the session to changes of the resource `uri`. `hold` keeps the watch of the
+    /// resource active, and is dropped while nobody receives the session's notifications.
     ///
     /// # Errors
     /// The session has too many subscriptions.
@@ -261,8 +267,8 @@ impl SessionSubscriptions {
         ChangeFilter { uris, ..self.interest.borrow().clone() }
     }
 
-    /// Sends to `out` the changes to which the session subscribes now or later, until the receiver
-    /// is gone.
+    /// Sends the changes to which the session is subscribed, now or later, to `out`, until the
+    /// receiver of `out` is dropped.
     pub(crate) async fn send_changes(
         &self,
         host: &Host,
@@ -309,7 +315,8 @@ impl SessionSubscriptions {
     }
 }
 
-/// Receiver of a session's notifications. While one exists, subscribed resources are watched.
+/// Guard that exists while someone receives a session's notifications. Meanwhile, the subscribed
+/// resources are watched.
 struct SubscriptionReceiver<'s>(&'s SessionSubscriptions);
 
 impl<'s> SubscriptionReceiver<'s> {
@@ -318,7 +325,8 @@ impl<'s> SubscriptionReceiver<'s> {
         Self(subscriptions)
     }
 
-    /// Watches the resources to which the session is subscribed and that have no watcher yet.
+    /// Starts watching the resources to which the session is subscribed and that are not watched
+    /// yet.
     async fn watch_resources(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
         let unwatched =
             |(uri, hold): (&String, &Option<KeepActiveGuard>)| hold.is_none().then(|| uri.clone());

@@ -23,10 +23,11 @@ pub(crate) struct PendingEnvelope {
 }
 
 impl PendingEnvelope {
-    /// Creates the envelope of `request`, if its dialect uses envelopes or they are logged.
+    /// Creates the envelope of `request`. Returns `None` if the request's dialect uses no envelopes
+    /// and the request is not logged.
     ///
-    /// If the called tool or its input is not valid tool IO, replaces `request` by one that the
-    /// host refuses.
+    /// If the called tool or its input is invalid, replaces `request` by a request that the host
+    /// refuses.
     pub(crate) fn for_request(
         host: &Host,
         request: &mut PendingHostRequest,
@@ -55,7 +56,8 @@ impl PendingEnvelope {
         Some(Box::new(Self { origin, trace, began: Instant::now(), is_answer }))
     }
 
-    /// Returns the answer to the client, in its envelope if the dialect uses envelopes.
+    /// Returns the reply to the client for `outcome`. Completes the envelope, which the reply
+    /// contains if the dialect uses envelopes.
     pub(crate) fn reply(
         self,
         host: &Host,
@@ -77,13 +79,13 @@ impl PendingEnvelope {
         encoder.encode_reply(outcome)
     }
 
-    /// Completes the envelope of a cancelled call, so that it can be logged.
+    /// Completes and logs the envelope of a cancelled call.
     pub(crate) fn seal_cancelled(self, host: &Host) {
         self.seal_error(host, CallError::Canceled);
     }
 
-    /// Completes the envelope of a call that was refused because of a duplicate id or an ended
-    /// session.
+    /// Completes and logs the envelope of a call that was refused because of a duplicate id or an
+    /// ended session.
     pub(crate) fn seal_not_started(self, host: &Host) {
         let message = "the request id is already in use, or the session has ended".to_owned();
         self.seal_error(host, CallError::Conflict { message, details: Value::Null });

@@ -20,12 +20,12 @@ use crate::sync::lock_mutex;
 
 /// Open questions of running calls to one client.
 pub(crate) struct SessionQuestions {
-    /// Unanswered questions to the client by id. `None` once no more answers can arrive.
+    /// Unanswered questions to the client, by id. `None` once no more answers can arrive.
     open: Mutex<Option<HashMap<String, UnansweredQuestion>>>,
     serial: AtomicU64,
 }
 
-/// Question to a client that is not answered yet.
+/// Question to a client that the client has not answered yet.
 struct UnansweredQuestion {
     question: ClientQuestion,
     encoder: Arc<dyn AnswerEncoder>,
@@ -38,8 +38,8 @@ impl SessionQuestions {
         Self { open: Mutex::new(Some(HashMap::new())), serial: AtomicU64::new(0) }
     }
 
-    /// Passes the client's response to the question `id`, so that the asking call goes on. Unknown
-    /// ids are ignored.
+    /// Passes the client's response to the question `id` to the call that asked. Ignores unknown
+    /// ids.
     pub(crate) fn receive_answer(&self, id: &str, response: &ClientQuestionResponse) {
         if let Some(UnansweredQuestion { question, encoder, answer }) = self.remove(id) {
             // The call may have ended, and then nobody receives it.
@@ -47,9 +47,9 @@ impl SessionQuestions {
         }
     }
 
-    /// Answers the question `id` in place of the client with the `choice` of a person at the
-    /// console, and withdraws the question from the client. Returns false if it was answered
-    /// already.
+    /// Answers the question `id` in place of the client with `choice`, made by a person at the
+    /// console, and withdraws the question from the client. Returns false if the question is no
+    /// longer open.
     fn receive_choice(
         &self,
         id: &str,
@@ -65,7 +65,8 @@ impl SessionQuestions {
         answer.send(Ok(ClientAnswer::Choice(choice))).is_ok()
     }
 
-    /// Fails all open questions to the client, and all later ones.
+    /// Drops all open questions to the client, so that the asking calls fail. Later questions fail
+    /// at once.
     pub(crate) fn close(&self) {
         lock_mutex(&self.open).take();
     }
@@ -89,7 +90,7 @@ impl SessionQuestions {
 /// Sender of a running call's questions to its client.
 pub(crate) struct SessionQuestionSender {
     pub(crate) questions: Arc<SessionQuestions>,
-    /// Questions of all sessions that wait for an answer, for the console.
+    /// Questions of all sessions that wait for an answer, which the console shows.
     pub(crate) waiting: Arc<WaitingQuestions>,
     pub(crate) call: InteractiveCallDescription,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
@@ -141,7 +142,8 @@ impl SessionQuestionSender {
         Ok(answers)
     }
 
-    /// Sends `question` to the client. `key` identifies the question within its call.
+    /// Sends `question` to the client, and returns a guard with which the call waits for the
+    /// answer. `key` identifies the question within the call.
     async fn send_question(
         &self,
         key: &str,
@@ -164,7 +166,8 @@ impl SessionQuestionSender {
         }
     }
 
-    /// Shows `question`, which the client knows under the id `id`, at the console.
+    /// Adds `question`, which has the id `id` for the client, to the questions that the console
+    /// shows.
     fn show_question(&self, id: &str, question: &ClientQuestion) -> WaitingQuestionEntry {
         let questions = self.questions.clone();
         let (id, out) = (id.to_owned(), self.out.clone());
@@ -173,8 +176,8 @@ impl SessionQuestionSender {
     }
 }
 
-/// A question that waits for the client's answer. Dropping it withdraws the question from the
-/// client.
+/// A question that waits for the client's answer. Dropping this value withdraws the question from
+/// the client.
 struct PendingQuestionGuard {
     questions: Arc<SessionQuestions>,
     id: String,

@@ -1,4 +1,4 @@
-//! State that all sessions of a server share, and the end of its work.
+//! State that all sessions of a server share, and the shutdown of their calls.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -18,7 +18,8 @@ use crate::sessions::idle_tracker::IdleTracker;
 use crate::sessions::streams::EndedEventStreams;
 use crate::sessions::waiting_questions::WaitingQuestions;
 
-/// Maximum time for which a long message waits to be parsed, and then for which it is parsed.
+/// Maximum time for which a long message waits to be parsed. The same limit applies to the parsing
+/// itself.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// State that all sessions of a server share.
@@ -28,10 +29,10 @@ pub struct ServerState {
     /// A token that is cancelled when shutdown starts. No new call or subscription begins after
     /// that.
     pub(crate) closing: CancellationToken,
-    /// A token that is cancelled when the drain time ends at shutdown, together with the calls in
+    /// A token that is cancelled when the drain time at shutdown ends, together with the calls in
     /// flight.
     pub(super) stop: CancellationToken,
-    /// All running work of the server, including calls of disconnected clients.
+    /// Tracker of all running tasks of the server, including calls of disconnected clients.
     pub(super) running: TaskTracker,
     /// Ended event streams that clients may still resume.
     pub(super) ended_streams: Arc<EndedEventStreams>,
@@ -39,7 +40,7 @@ pub struct ServerState {
     pub(crate) idle_tracker: IdleTracker,
     /// Questions to connected clients that wait for an answer.
     pub(crate) waiting_questions: Arc<WaitingQuestions>,
-    /// Runtime of background work, unless the state was created outside of a runtime.
+    /// Runtime that runs large requests, or `None` if this value was created outside of a runtime.
     background: Option<Handle>,
     /// Threads that parse long messages.
     pub(super) long_frames: BlockingWorkPool,
@@ -69,9 +70,9 @@ impl ServerState {
         })
     }
 
-    /// Returns the `work` of a request. If the request is large and thus has `memory`, its work keeps
-    /// the memory until it is done. It then runs in the background, because its long steps would
-    /// delay the other connections of this thread.
+    /// Returns a future for `work`, the work of a request. With `memory`, which large requests
+    /// have, the future keeps the memory until the work is done, and the work runs on the
+    /// background runtime, because its long steps would delay the other connections of this thread.
     pub(crate) fn spawn_large<T: Send + 'static>(
         &self,
         memory: Option<Arc<InputMemoryReservation>>,
@@ -91,7 +92,8 @@ impl ServerState {
         })
     }
 
-    /// Waits for `shutdown`, lets calls in flight run for `drain`, then cancels them and all jobs.
+    /// Waits until `shutdown` is cancelled, and lets calls in flight run for the time `drain`. Then
+    /// cancels these calls and all jobs.
     pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
         shutdown.cancelled().await;
         self.closing.cancel();

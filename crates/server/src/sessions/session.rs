@@ -1,4 +1,4 @@
-//! Conversation with one client: reads frames, tracks calls in flight and returns answers.
+//! Session of one client: parses frames, tracks calls in flight and returns answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ use crate::sync::{lock_mutex, try_lock_mutex};
 /// parsed on threads of low priority.
 const DIRECT_FRAME_BYTES_MAX: usize = 256 << 10;
 
-/// A conversation with one client, with its calls in flight, questions, subscriptions and event
+/// Session of one client, with the client's calls in flight, questions, subscriptions and event
 /// streams.
 pub(crate) struct ClientSession {
     pub(crate) server: Arc<ServerState>,
@@ -42,7 +42,7 @@ pub(crate) struct ClientSession {
     pub(crate) caller: Caller,
     /// Transport of the client: `http`, `stdio` or `websocket`.
     transport: &'static str,
-    /// Name of the session in audit records, which is set once the session has an id.
+    /// Name of the session in audit records. Empty until the session has an id.
     record_name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn ClientConversation>>,
     in_flight: Mutex<InFlightCalls>,
@@ -53,14 +53,14 @@ pub(crate) struct ClientSession {
     subscriptions: LazyLock<SessionSubscriptions>,
     /// Event streams that the client can resume.
     pub(crate) streams: SessionEventStreams,
-    /// A token that is cancelled when the session has ended and no more notifications may be sent.
+    /// A token that is cancelled when the session ends. After that, no more notifications are sent.
     ended: CancellationToken,
 }
 
 /// Destination of the events of a running call.
 #[derive(Clone)]
 pub(crate) enum CallEventDestination {
-    /// Absence of a destination: the client gets only the answer to the call.
+    /// No destination: events are dropped, and the client gets only the answer to the call.
     Discard,
     /// Connected client, with the in-flight permit of the call.
     Connected(mpsc::Sender<Bytes>, Arc<InFlightPermit>),
@@ -68,7 +68,7 @@ pub(crate) enum CallEventDestination {
     Stream(mpsc::Sender<EventStreamItem>),
 }
 
-/// Item of an event stream: a message or the end.
+/// Item of an event stream: a message, or a request to disconnect.
 pub(crate) enum EventStreamItem {
     /// Message for the client.
     Message(Bytes),
@@ -77,7 +77,7 @@ pub(crate) enum EventStreamItem {
 }
 
 impl CallEventDestination {
-    /// Sends an event to the client, or drops it if the client does not keep up.
+    /// Sends a message to the client, or drops the message if the client's queue is full.
     pub(crate) fn try_send(&self, message: Bytes) {
         match self {
             Self::Discard => {}
@@ -86,7 +86,8 @@ impl CallEventDestination {
         }
     }
 
-    /// Sends a message to the client and waits for room. Returns false if nobody receives it.
+    /// Sends a message to the client, and waits while the client's queue is full. Returns false if
+    /// nobody receives the message.
     pub(crate) async fn send(&self, message: Bytes) -> bool {
         match self {
             Self::Discard => false,
@@ -95,7 +96,8 @@ impl CallEventDestination {
         }
     }
 
-    /// Returns the call's in-flight permit while the call waits for the client's answer.
+    /// Gives the call's in-flight permit back while the call waits for the client's answer. Returns
+    /// a permit for a waiting request instead, or `None` if the client is not connected.
     ///
     /// # Errors
     /// Too many questions to this client are open.
@@ -106,8 +108,8 @@ impl CallEventDestination {
         }
     }
 
-    /// Takes the in-flight permit again, after [`CallEventDestination::release_permit`] returned
-    /// it.
+    /// Takes the in-flight permit again that [`CallEventDestination::release_permit`] gave back.
+    /// Waits until a permit is free.
     pub(crate) async fn reacquire_permit(&self) {
         match self {
             Self::Discard | Self::Stream(_) => {}
@@ -126,7 +128,7 @@ impl CallEventDestination {
 #[derive(Default)]
 struct InFlightCalls {
     calls: HashMap<InFlightRequestKey, InFlightCall>,
-    /// Reason why no more calls of the session begin, if it has ended.
+    /// Reason why the session has ended. `None` while new calls may begin.
     end_reason: Option<&'static str>,
 }
 
@@ -136,16 +138,18 @@ struct InFlightCall {
     cancel: CancellationToken,
 }
 
-/// A call that the session has accepted: its work and its cancel token.
+/// A call that the session has accepted: a future that runs the call, and the token that cancels
+/// it.
 pub(crate) struct AcceptedCall {
-    /// Work of the call. Run it by [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or
-    /// as [`DetachableWork`](crate::sessions::detachable::DetachableWork).
+    /// Future that runs the call. Pass it to
+    /// [`run_or_spawn`](crate::sessions::detachable::run_or_spawn) or
+    /// [`DetachableWork`](crate::sessions::detachable::DetachableWork).
     pub(crate) work: BoxFuture<'static, CallAnswer>,
     /// Token that cancels the call.
     pub(crate) cancel: CancellationToken,
 }
 
-/// Answer to a call, and the job to follow afterwards.
+/// Answer to a call, and the job whose events follow the answer.
 pub(crate) struct CallAnswer {
     /// Answer to the call for the client. `None` if the client cancelled the call.
     pub(crate) reply: Option<Reply>,
@@ -153,7 +157,8 @@ pub(crate) struct CallAnswer {
     pub(crate) followed_job: Option<JobWatchRequest>,
 }
 
-/// Length of a session's name in audit records: the first characters of the hash of its id.
+/// Number of characters of a session's name in audit records. The name is the beginning of the hash
+/// of the session's id.
 const RECORD_NAME_CHARS: usize = 16;
 
 /// Schedule of messages about a job that its own caller follows: events only, without heartbeats.
@@ -194,20 +199,20 @@ impl ClientSession {
         })
     }
 
-    /// Sets the session's id. Audit records name the session by a hash, because anyone with the id
-    /// could resume the session.
+    /// Sets the session's id. Audit records contain a hash instead of the id, because anyone with
+    /// the id could resume the session.
     pub(crate) fn set_id(&self, id: &str) {
         let hash = blake3::hash(id.as_bytes()).to_hex();
         let _ = self.record_name.set(hash[..RECORD_NAME_CHARS].into());
     }
 
-    /// Parses one message of the client.
+    /// Parses one message of the client. The result may depend on earlier messages of the session.
     pub(crate) fn read(&self, frame: &MessageFrame) -> ParsedFrame {
         lock_mutex(&self.conversation).read(frame)
     }
 
     /// Parses one message of the client. If the message is long, or another message of the session
-    /// is being parsed, a thread of low priority parses it, so that no other call waits.
+    /// is being parsed, a thread of low priority parses the message, so that no other call waits.
     pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> ParsedFrame {
         if frame.body.len() <= DIRECT_FRAME_BYTES_MAX
             && let Some(mut conversation) = try_lock_mutex(&self.conversation)
@@ -229,7 +234,7 @@ impl ClientSession {
         lock_mutex(&self.conversation).join_replies(replies)
     }
 
-    /// Begins the call `request` for `caller`. The events of the call go to `out`.
+    /// Starts the call `request` on behalf of `caller`. The events of the call go to `out`.
     ///
     /// `caller` owns the session, but the caller's permissions may have changed since the session
     /// began.
@@ -318,7 +323,9 @@ impl ClientSession {
         Ok(AcceptedCall { work: Box::pin(work), cancel })
     }
 
-    /// Returns the way in which the call can ask its client questions.
+    /// Returns an asker with which the call can ask its client questions, or one that asks nobody.
+    /// The second value is the state of an earlier call that the client repeats with answers, if
+    /// any.
     fn asker(
         &self,
         question_mode: QuestionChannel,
@@ -350,17 +357,19 @@ impl ClientSession {
         }
     }
 
-    /// Passes the client's response to the question `id`, so that the asking call goes on.
+    /// Passes the client's response to the question `id` to the call that asked. Ignores unknown
+    /// ids.
     pub(crate) fn receive_answer(&self, id: &str, response: &ClientQuestionResponse) {
         self.questions.receive_answer(id, response);
     }
 
-    /// Fails all open questions to the client, because its messages are no longer read.
+    /// Fails all open questions to the client, because no more messages of the client are read.
     pub(crate) fn close_questions(&self) {
         self.questions.close();
     }
 
-    /// Subscribes the client to changes of the list that `request` asks for.
+    /// Subscribes the client to changes of the list that `request` asks for, if it asks for a list
+    /// of prompts or resources.
     fn note_list_interest(&self, request: &HostRequest) {
         match request {
             HostRequest::ListResources { .. } => self.subscriptions.add_lists(false, true),
@@ -376,8 +385,8 @@ impl ClientSession {
 
     /// Sends notifications of the changes in `subscription` to `out`.
     ///
-    /// The subscription ends when the request is cancelled, the receiver is gone or the session
-    /// ends.
+    /// The subscription ends when the request is cancelled, the receiver of `out` is dropped or the
+    /// session ends.
     ///
     /// # Errors
     /// A request with the same key is in flight, or the session has ended. The error is the refusal
@@ -421,8 +430,8 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Sends the session's notifications to `out` until the receiver is gone or the session ends.
-    /// Does nothing if the dialect has none.
+    /// Spawns a task that sends the session's notifications to `out`, until the receiver of `out`
+    /// is dropped or the session ends. Does nothing if the dialect has no notifications.
     pub(crate) fn send_notifications(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
         let Some(encoder) = lock_mutex(&self.conversation).notification_encoder() else { return };
         let session = self.clone();
@@ -438,7 +447,8 @@ impl ClientSession {
         }));
     }
 
-    /// Sends a job's events to `out` until the job ends, the client leaves or the session ends.
+    /// Spawns a task that sends a job's events to `out`, until the job ends, the client disconnects
+    /// or the session ends.
     pub(crate) fn watch_job(self: &Arc<Self>, job: JobWatchRequest, out: mpsc::Sender<Bytes>) {
         let session = self.clone();
         tokio::spawn(self.server.running.track_future(async move {
@@ -459,7 +469,7 @@ impl ClientSession {
     }
 
     /// Ends the session: cancels all its calls in flight, which are answered with `reason`, and
-    /// refuses new ones.
+    /// refuses new calls.
     pub(crate) fn end(&self, reason: &'static str) {
         self.ended.cancel();
         let mut in_flight = lock_mutex(&self.in_flight);
@@ -476,7 +486,7 @@ impl ClientSession {
         }
     }
 
-    /// Returns true if the session has no call in flight and no stream that is read.
+    /// Returns true if the session has no call in flight and nobody reads one of its event streams.
     pub(crate) fn is_idle(&self) -> bool {
         lock_mutex(&self.in_flight).calls.is_empty() && !self.streams.has_readers()
     }
@@ -511,7 +521,8 @@ struct InFlightGuard {
 }
 
 impl InFlightGuard {
-    /// Removes the call's entry. Returns false if it was already gone.
+    /// Removes the call from the session's list of calls in flight. Returns false if the call was
+    /// no longer in the list.
     fn remove(&self) -> bool {
         let mut in_flight = lock_mutex(&self.session.in_flight);
         let is_listed =
@@ -529,7 +540,7 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// Gate that lets a call's events pass to the client. It closes once the call is answered.
+/// Switch that passes a call's events to the client until the call is answered.
 struct CallEventGate(Option<Arc<Mutex<Option<CallEventDestination>>>>);
 
 fn open_event_gate(
@@ -560,8 +571,8 @@ fn open_event_gate(
 }
 
 impl CallEventGate {
-    /// Closes the gate and drops the channel to the client, because a tool may keep its event sink
-    /// for longer.
+    /// Stops passing events to the client, and drops the channel to the client, because a tool may
+    /// keep its event sink after the call.
     fn close(&self) {
         if let Some(open) = &self.0 {
             *lock_mutex(open) = None;

@@ -1,8 +1,9 @@
-//! Resumable event streams of HTTP sessions: events are kept so that a client can reconnect and
-//! read the rest.
+//! Resumable event streams of HTTP sessions. The server stores the events, so that a client can
+//! reconnect and read the rest.
 //!
-//! Streams and their events are numbered, and an event id is both numbers: `7-3`. Stream 0 carries
-//! the notifications. A new reader of a stream replaces the previous one.
+//! Streams and their events are numbered. An event id consists of both numbers: `7-3` is event 3 of
+//! stream 7. Stream 0 contains the notifications. A new reader of a stream replaces the previous
+//! reader.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,22 +19,23 @@ use toolgate_transports::http::ServerSentEvent;
 
 use crate::sync::lock_mutex;
 
-/// Maximum number of events that a resumable stream keeps. Beyond it, the oldest are dropped.
+/// Maximum number of events that a resumable stream keeps. Beyond it, the oldest events are
+/// dropped.
 const EVENTS_MAX: usize = 256;
 /// Maximum size of the events that a resumable stream keeps, in bytes. The newest event is always
 /// kept.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of ended event streams that a session keeps.
 const ENDED_STREAMS_MAX: usize = 256;
-/// Maximum number of fully read event streams that a session keeps. The client may not have
-/// received their end.
+/// Maximum number of event streams that a session keeps after a client has read them to the end,
+/// because the client may not have received the last events.
 const READ_STREAMS_MAX: usize = 16;
 /// Maximum size of the ended event streams that a session keeps, in bytes. The newest stream is
 /// always kept.
 const ENDED_BYTES_MAX: usize = 1 << 20;
 /// Maximum size of the ended event streams that all sessions keep together, in bytes.
 const ALL_ENDED_BYTES_MAX: usize = 64 << 20;
-/// Time after which clients should reconnect to an interrupted event stream.
+/// Time after which a client should reconnect to an interrupted event stream.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 /// Number of a session's stream of notifications, which belongs to no call.
 const NOTIFICATION_STREAM: u64 = 0;
@@ -45,7 +47,7 @@ pub(crate) struct SessionEventStreams {
     ended_streams: Arc<EndedEventStreams>,
 }
 
-/// The ended event streams of all sessions, oldest first, with a common size limit.
+/// List of the ended event streams of all sessions, oldest first, which have a common size limit.
 #[derive(Default)]
 pub(crate) struct EndedEventStreams(Mutex<EndedEventStreamList>);
 
@@ -58,8 +60,8 @@ struct EndedEventStreamList {
 }
 
 impl EndedEventStreams {
-    /// Adds the ended stream `log`, and drops the events of the oldest streams if the ended streams
-    /// of all sessions exceed their size limit.
+    /// Adds `log`, a stream that has ended. If the ended streams of all sessions exceed their size
+    /// limit, drops the events of the oldest ones.
     fn add(&self, log: &Arc<EventStreamLog>) {
         let mut list = lock_mutex(&self.0);
         let EndedEventStreamList { logs, bytes } = &mut *list;
@@ -81,7 +83,7 @@ impl EndedEventStreams {
     }
 }
 
-/// Event streams of one session, with the number of the next stream.
+/// Event streams of one session, with the number of the newest stream.
 #[derive(Default)]
 struct SessionEventStreamList {
     /// Number of the session's newest event stream.
@@ -92,8 +94,8 @@ struct SessionEventStreamList {
 }
 
 impl SessionEventStreams {
-    /// Creates the event streams of a new session. Streams that end are also added to
-    /// `ended_streams`.
+    /// Creates the event streams of a new session, initially none. Streams that end are also added
+    /// to `ended_streams`.
     pub(crate) fn new(ended_streams: Arc<EndedEventStreams>) -> Self {
         Self { list: Mutex::default(), ended_streams }
     }
@@ -108,7 +110,8 @@ impl SessionEventStreams {
         log
     }
 
-    /// Returns the session's notification stream, and true if it is new.
+    /// Returns the session's notification stream. Opens the stream if none is open, and then
+    /// returns true as the second value.
     pub(crate) fn notifications(&self) -> (Arc<EventStreamLog>, bool) {
         let mut list = lock_mutex(&self.list);
         if let Some(log) = list.notifications.as_ref().filter(|log| !log.has_ended()) {
@@ -121,8 +124,8 @@ impl SessionEventStreams {
         (log, true)
     }
 
-    /// Returns the stream that contains the event with the id `id`, and the event's number in it.
-    /// Returns `None` for an unknown stream and for the notification stream.
+    /// Returns the stream that contains the event with the id `id`, and the event's number in the
+    /// stream. Returns `None` for an unknown stream and for the notification stream.
     pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<EventStreamLog>, u64)> {
         let (stream, event) = parse_event_id(id)?;
         let list = lock_mutex(&self.list);
@@ -131,20 +134,20 @@ impl SessionEventStreams {
         Some((log.clone(), event))
     }
 
-    /// Returns true if any event stream of the session has a reader.
+    /// Returns true if a reader is connected to any event stream of the session.
     pub(crate) fn has_readers(&self) -> bool {
         let list = lock_mutex(&self.list);
         list.logs.iter().chain(&list.notifications).any(|log| log.has_reader())
     }
 }
 
-/// Returns the number of the event in its stream if the event id `id` belongs to the notification
-/// stream.
+/// Returns the number of the event with the id `id` in the notification stream. Returns `None` if
+/// the id belongs to another stream or is invalid.
 pub(crate) fn notification_event(id: &str) -> Option<u64> {
     parse_event_id(id).filter(|(stream, _)| *stream == NOTIFICATION_STREAM).map(|(_, event)| event)
 }
 
-/// Parses an event id into the number of the stream and the number of the event.
+/// Parses an event id such as `7-3` into the number of the stream and the number of the event.
 pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, event) = id.split_once('-')?;
     let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
@@ -152,7 +155,7 @@ pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
 }
 
 impl SessionEventStreamList {
-    /// Drops the session's oldest ended event streams beyond the limits.
+    /// Drops the session's oldest ended event streams that exceed the limits.
     fn drop_excess(&mut self) {
         let mut ended = 0;
         let mut read_fully = 0;
@@ -185,16 +188,16 @@ impl SessionEventStreamList {
     }
 }
 
-/// The stored events of one event stream.
+/// Log of one event stream: its stored events and its state.
 pub(crate) struct EventStreamLog {
     number: u64,
     events: Mutex<LoggedStreamEvents>,
     state: watch::Sender<EventStreamState>,
-    /// The ended event streams of all sessions.
+    /// The list of ended event streams of all sessions, to which this stream is added when it ends.
     ended_streams: Arc<EndedEventStreams>,
 }
 
-/// Stored events of an event stream, with their total size.
+/// Stored events of an event stream, each with its number, and their total size in bytes.
 #[derive(Default)]
 struct LoggedStreamEvents {
     events: VecDeque<(u64, Bytes)>,
@@ -203,18 +206,19 @@ struct LoggedStreamEvents {
     is_cleared: bool,
 }
 
-/// The state of an event stream, which its readers watch.
+/// State of an event stream. Readers wait for changes of this state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct EventStreamState {
     /// Number of the newest event in the stream.
     last: u64,
     /// True if no more events follow in the stream.
     has_ended: bool,
-    /// True if a reader reached the end of the stream.
+    /// True once a reader has read the stream to its end.
     was_read_fully: bool,
-    /// Number of readers that the stream had so far. Only the newest reader gets events.
+    /// Number of readers that the stream has had so far. Only the newest reader gets events.
     readers_total: u64,
-    /// Number of the newest reader whose connection must close. Its client may reconnect.
+    /// Number of the reader whose connection must close, together with all earlier readers. The
+    /// client may reconnect.
     disconnected_reader: u64,
     /// Number of readers that are connected to the stream.
     readers: usize,
@@ -249,13 +253,14 @@ impl EventStreamLog {
         self.state.send_modify(|state| state.last = number);
     }
 
-    /// Ends the event stream: no more events follow.
+    /// Marks the event stream as ended: no more events follow. Adds the stream to the list of ended
+    /// streams.
     pub(crate) fn end(self: &Arc<Self>) {
         self.state.send_modify(|state| state.has_ended = true);
         self.ended_streams.add(self);
     }
 
-    /// Closes the connection of the stream's current reader, which may reconnect.
+    /// Closes the connection of the stream's current reader. The client may reconnect.
     pub(crate) fn disconnect_reader(&self) {
         self.state.send_modify(|state| state.disconnected_reader = state.readers_total);
     }
@@ -288,7 +293,7 @@ impl EventStreamLog {
         lock_mutex(&self.events).bytes
     }
 
-    /// Waits until the event stream has had no reader for `time`.
+    /// Waits until the event stream has had no reader for the time `time` without interruption.
     pub(crate) async fn wait_unread_for(&self, time: Duration) {
         let mut state = self.state.subscribe();
         // `self` owns the sender, so waiting cannot fail.
@@ -300,8 +305,8 @@ impl EventStreamLog {
         }
     }
 
-    /// Returns a reader of the stream's events after the event number `after`. The first event is
-    /// empty, and contains an id and the reconnection delay.
+    /// Returns a reader of the stream's events after the event number `after`. The first event has
+    /// no message, but an id and the time after which the client should reconnect.
     pub(crate) fn read_after(
         self: &Arc<Self>,
         after: u64,

@@ -1,4 +1,4 @@
-//! Questions to connected clients that wait for an answer, as the console shows them.
+//! Questions to connected clients that wait for an answer, and that the console shows.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,8 @@ use crate::sync::lock_mutex;
 #[derive(Debug, Clone)]
 pub(crate) struct InteractiveCallDescription {
     pub(crate) caller: Arc<str>,
-    /// Tool, prompt or URI that the call asks for. For `tools.call`, the tool that it names.
+    /// Name of the tool or prompt, or URI of the resource, that the call requests. For
+    /// `tools.call`, the name of the tool that it calls.
     pub(crate) subject: String,
 }
 
@@ -33,13 +34,14 @@ impl InteractiveCallDescription {
     }
 }
 
-/// Number below which a server process begins to count its questions.
+/// Upper limit of the random number from which a server process numbers its questions.
 const FIRST_NUMBER_MAX: u32 = 1_000_000;
 
 /// Question of a running call to its connected client.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitingQuestion {
-    /// Number of the question, which this server process uses once. The first is random.
+    /// Number of the question, unique within this server process. The numbers start at a random
+    /// one.
     pub(crate) number: u64,
     pub(crate) call: InteractiveCallDescription,
     pub(crate) question: ClientQuestion,
@@ -47,8 +49,8 @@ pub(crate) struct WaitingQuestion {
     pub(crate) since: Timestamp,
 }
 
-/// Function that passes a person's choice to the asking call. It returns false if the question was
-/// answered already.
+/// Function that passes a person's choice to the call that asked. Returns false if the question was
+/// already answered.
 type AnswerQuestionFn = Arc<dyn Fn(ElicitationAnswer) -> bool + Send + Sync>;
 
 /// Questions of all sessions of a server that wait for an answer, oldest first.
@@ -58,9 +60,8 @@ pub(crate) struct WaitingQuestions {
 }
 
 impl Default for WaitingQuestions {
-    /// Creates an empty list of questions. They are numbered from a random number on, so that a
-    /// number that a person has read before a restart, or at another server, does not name another
-    /// question.
+    /// Creates an empty list of questions. Numbers start at a random one, so that the number of a
+    /// question at another server, or before a restart, does not select the wrong question.
     fn default() -> Self {
         let mut bytes = [0; 4];
         let first = match getrandom::fill(&mut bytes) {
@@ -71,8 +72,7 @@ impl Default for WaitingQuestions {
     }
 }
 
-/// Entry of a question in the list of questions that wait for an answer. Dropping this value
-/// removes the entry.
+/// Entry in the list of questions that wait for an answer. Dropping this value removes the entry.
 pub(crate) struct WaitingQuestionEntry {
     questions: Arc<WaitingQuestions>,
     number: u64,
@@ -85,8 +85,8 @@ impl Drop for WaitingQuestionEntry {
 }
 
 impl WaitingQuestions {
-    /// Adds `question`, which `call` asks, to the list of questions that wait for an answer. A
-    /// person's choice goes to `answer`.
+    /// Adds `question`, which `call` asks its client, to the list of questions that wait for an
+    /// answer. The function `answer` receives the choice of a person at the console.
     pub(crate) fn add(
         self: &Arc<Self>,
         call: InteractiveCallDescription,
@@ -99,20 +99,21 @@ impl WaitingQuestions {
         WaitingQuestionEntry { questions: self.clone(), number }
     }
 
-    /// Returns the oldest `count` questions that wait, and the number of all.
+    /// Returns the oldest `count` waiting questions, and the number of all waiting questions.
     pub(crate) fn oldest(&self, count: usize) -> (Vec<WaitingQuestion>, usize) {
         let entries = lock_mutex(&self.entries);
         let oldest = entries.values().take(count).map(|(waiting, _)| waiting.clone());
         (oldest.collect(), entries.len())
     }
 
-    /// Returns the question with the number `number`, if it still waits.
+    /// Returns the question with the number `number`, or `None` if it no longer waits for an
+    /// answer.
     pub(crate) fn find(&self, number: u64) -> Option<WaitingQuestion> {
         lock_mutex(&self.entries).get(&number).map(|(waiting, _)| waiting.clone())
     }
 
-    /// Answers the question with the number `number` with `choice`. Returns false if it no longer
-    /// waits, or if only the client can answer it.
+    /// Answers the question with the number `number` with `choice`. Returns false if the question
+    /// no longer waits, or if only the client can answer it.
     pub(crate) fn answer(&self, number: u64, choice: ElicitationAnswer) -> bool {
         let answer = match lock_mutex(&self.entries).get(&number) {
             Some((waiting, answer)) if waiting.question.is_for_consent() => answer.clone(),

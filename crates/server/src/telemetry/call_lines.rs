@@ -15,13 +15,13 @@ use crate::config::CallLogLineFormat;
 /// Maximum number of lines about calls that are printed in one second. Further calls are only
 /// counted.
 const LINES_PER_SECOND: usize = 100;
-/// Width of the column with the caller's name.
+/// Width of the column with the caller's name, in characters.
 const CALLER_WIDTH: usize = 10;
-/// Width of the column with the tool's name.
+/// Width of the column with the tool's name, in characters.
 const TOOL_WIDTH: usize = 18;
 
-/// Prints lines about the calls of `host` in the form `lines`, until the returned future is
-/// dropped.
+/// Prints a line for each call of `host` that ends, in the format `lines`, until the returned
+/// future is dropped.
 pub fn print_calls(
     host: &Host,
     lines: CallLogLineFormat,
@@ -66,7 +66,7 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLineFormat)
     }
 }
 
-/// Lines about calls that may still be printed in the current second.
+/// Counter of the lines about calls that were printed and omitted in the current second.
 struct LogLineBudget {
     since: Instant,
     printed: usize,
@@ -78,18 +78,20 @@ impl LogLineBudget {
         Self { since: Instant::now(), printed: 0, omitted: 0 }
     }
 
-    /// Returns the time until the next second, for which further lines about calls may be printed.
+    /// Returns the rest of the current second, after which further lines about calls may be
+    /// printed.
     fn left(&self) -> Duration {
         Duration::from_secs(1).saturating_sub(self.since.elapsed())
     }
 
-    /// Begins a new second for the limit of lines. Returns the number of calls that were omitted.
+    /// Resets the counters for a new second. Returns the number of calls that were omitted in the
+    /// last one.
     fn renew(&mut self) -> usize {
         std::mem::replace(self, Self::new()).omitted
     }
 
-    /// Returns true if a further line about a call may be printed. Otherwise counts the call as
-    /// omitted.
+    /// Counts a line about a call. Returns true if the line may be printed, and false if it exceeds
+    /// the limit and is omitted.
     fn take(&mut self) -> bool {
         let may_print = self.printed < LINES_PER_SECOND;
         let counter = if may_print { &mut self.printed } else { &mut self.omitted };
@@ -98,7 +100,7 @@ impl LogLineBudget {
     }
 }
 
-/// Form of the time at the start of a line about a call.
+/// Format of the time at the start of a line about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogTimeStyle {
     /// Time of day in UTC, without the date.
@@ -107,7 +109,7 @@ pub enum LogTimeStyle {
     Date,
 }
 
-/// Returns a line for people about the call `record`: time, caller, tool, subject, outcome and
+/// Returns a human-readable line about the call `record`: time, caller, tool, subject, outcome and
 /// duration.
 pub fn call_line(record: &ParsedAuditRecord, style: LogTimeStyle) -> String {
     let time = match style {
@@ -133,7 +135,7 @@ pub fn call_line(record: &ParsedAuditRecord, style: LogTimeStyle) -> String {
     line
 }
 
-/// Returns a duration in microseconds as text: in milliseconds or, from 10 s on, in seconds.
+/// Formats a duration in microseconds as text: in milliseconds or, from 10 s on, in seconds.
 pub fn duration_text(duration_us: u64) -> String {
     match duration_us {
         0..1000 => "<1 ms".to_owned(),

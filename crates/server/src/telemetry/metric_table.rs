@@ -1,4 +1,4 @@
-//! All metrics of the server, one row each.
+//! Table of all metrics of the server.
 
 use prometheus_client::registry::Unit;
 use toolgate_host::{CallPoolGauge, HostLoadGauges};
@@ -7,11 +7,11 @@ use toolgate_upstream::UpstreamState;
 use super::metrics::ConnectionCounts;
 use super::traces::SpanCounts;
 
-/// A metric of the server. Its full name starts with `toolgate_`. The name of a counter ends with
-/// `_total`.
+/// A metric of the server. In the output, `toolgate_` precedes its name, and `_total` follows the
+/// name of a counter.
 pub(super) struct MetricDefinition {
     pub(super) name: &'static str,
-    /// Unit of the metric, which also ends its full name.
+    /// Unit of the metric, which is the last part of its full name.
     pub(super) unit: Option<Unit>,
     /// Description of the metric, without a full stop.
     pub(super) help: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct MetricDefinition {
     pub(super) source: MetricValueSource,
 }
 
-/// Origin of a metric's values.
+/// Type of a metric, and the origin of its values.
 pub(super) enum MetricValueSource {
     /// Counter of calls that have ended.
     Calls,
@@ -27,27 +27,27 @@ pub(super) enum MetricValueSource {
     CallerCalls,
     /// Histogram of call durations.
     CallDurations,
-    /// Gauge that is computed from the current load of the server. A metric without samples is left
-    /// out.
+    /// Gauge that this function computes from the current load of the server. A metric without
+    /// samples is left out.
     Gauge(fn(&ServerLoad) -> Vec<MetricSample>),
-    /// Counter that is computed from the current load of the server.
+    /// Counter that this function computes from the current load of the server.
     Counter(fn(&ServerLoad) -> Vec<MetricSample>),
 }
 
-/// A value of a metric, with the value of the metric's label if it has one.
+/// Value of a metric, with the value of the metric's label if the metric has a label.
 pub(super) struct MetricSample {
     pub(super) label: Option<String>,
     pub(super) value: u64,
 }
 
-/// Load of the server at the time of a request for metrics.
+/// Load of the server at the time when a client requests the metrics.
 pub(super) struct ServerLoad {
     /// Time at which this process started, in seconds since the Unix epoch.
     pub(super) started_at_s: u64,
     pub(super) host: HostLoadGauges,
     pub(super) connections: ConnectionCounts,
     pub(super) spans: SpanCounts,
-    /// State of each upstream, by name.
+    /// State of each upstream, by the upstream's name.
     pub(super) upstreams: Vec<(String, UpstreamState)>,
 }
 

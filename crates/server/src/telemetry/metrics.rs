@@ -1,7 +1,7 @@
 //! Metrics in the OpenMetrics text format, for Prometheus and compatible servers.
 //!
-//! Labels come only from tools, dialects, outcomes, upstreams, and the names of the first callers.
-//! Input never becomes a label, so the number of series is bounded.
+//! Values of labels come only from tools, dialects, outcomes, upstreams, and the names of the first
+//! callers. Input never becomes a label, so the number of time series is bounded.
 
 use std::collections::HashSet;
 use std::fmt::{self, Error, Write};
@@ -32,13 +32,13 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 const DURATION_BUCKETS_S: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 
-/// Maximum number of callers that have their own label in metrics. All others share
-/// [`OTHER_CALLERS`].
+/// Maximum number of callers that have their own label in metrics. All other callers share the
+/// label [`OTHER_CALLERS`].
 const CALLERS_MAX: usize = 100;
 /// Label that all callers beyond [`CALLERS_MAX`] share. No caller has this name.
 const OTHER_CALLERS: &str = "_others";
 
-/// Metrics of the server's calls.
+/// Metrics of the server: counts and durations of calls, and the current load.
 pub(crate) struct CallMetrics {
     registry: Registry,
     calls: Family<CallMetricLabels, Counter>,
@@ -51,7 +51,8 @@ pub(crate) struct CallMetrics {
     load: SharedServerLoad,
 }
 
-/// Load of the server that the metrics collectors encode. It is set right before.
+/// Load of the server that the metrics collectors encode. The value is set immediately before each
+/// encoding.
 type SharedServerLoad = Arc<Mutex<Option<ServerLoad>>>;
 
 /// Collector of a metric that is computed from the current load of the server.
@@ -108,7 +109,7 @@ fn encode_samples<M: EncodeMetric>(
     Ok(())
 }
 
-/// Numbers of connections, streams and sessions of the HTTP server, each with its limit.
+/// Numbers of connections, streams and sessions of the HTTP server, and their limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) connections: usize,
@@ -119,7 +120,7 @@ pub(crate) struct ConnectionCounts {
     pub(crate) sessions_max: usize,
 }
 
-/// Measurement of a running call for the metrics. The call is counted when it ends.
+/// Labels and start time of a running call for the metrics. The call is counted when it ends.
 pub(super) struct CallMeasurement {
     caller: Arc<str>,
     tool: ToolMetricLabel,
@@ -127,7 +128,7 @@ pub(super) struct CallMeasurement {
     started_at: Instant,
 }
 
-/// Labels of the metrics of calls.
+/// Labels of the metric that counts all calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallMetricLabels {
     tool: ToolMetricLabel,
@@ -135,14 +136,14 @@ struct CallMetricLabels {
     outcome: &'static str,
 }
 
-/// Labels of the metrics of calls by caller.
+/// Labels of the metric that counts calls by caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallerMetricLabels {
     caller: Arc<str>,
     result: &'static str,
 }
 
-/// Labels of the metrics of calls by tool.
+/// Labels of the metric of call durations by tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ToolMetricLabels {
     tool: ToolMetricLabel,
@@ -151,7 +152,8 @@ struct ToolMetricLabels {
 /// Name of a dialect as a label of metrics.
 type DialectMetricLabel = std::borrow::Cow<'static, str>;
 
-/// Tool label of a call in metrics. Special values start with `_`, which no tool id does.
+/// Value of the tool label of a call in metrics. Special values start with `_`, which no tool id
+/// does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ToolMetricLabel {
     Tool(ToolId),
@@ -218,8 +220,8 @@ impl CallMetrics {
         CallMeasurement { caller, tool, dialect: call.dialect.clone(), started_at: Instant::now() }
     }
 
-    /// Returns the metrics label of the caller `name`: its name, or the common label of later
-    /// callers.
+    /// Returns the metrics label of the caller `name`: the name itself, or [`OTHER_CALLERS`] if too
+    /// many callers already have labels.
     fn caller_label(&self, name: &Arc<str>) -> Arc<str> {
         if self.callers.read().unwrap_or_else(PoisonError::into_inner).contains(name) {
             return name.clone();
@@ -232,7 +234,7 @@ impl CallMetrics {
         name.clone()
     }
 
-    /// Counts a call that has ended with `outcome` in the metrics.
+    /// Counts a call that has ended with `outcome`, and records its duration.
     pub(super) fn end_call(&self, call: &CallMeasurement, outcome: &'static str) {
         let seconds = call.started_at.elapsed().as_secs_f64();
         let CallMeasurement { caller, tool, dialect, .. } = call;
@@ -299,7 +301,7 @@ pub fn metrics_reference() -> String {
 mod tests {
     use super::*;
 
-    /// Alert rules and the dashboard, which use metrics by name.
+    /// Files with alert rules and the dashboard, which use metrics by name.
     const MONITORING: [&str; 2] = [
         include_str!("../../../../docs/monitoring/prometheus-alerts.yml"),
         include_str!("../../../../docs/monitoring/grafana-dashboard.json"),

@@ -1,4 +1,4 @@
-//! Page `GET /metrics`, for authenticated callers.
+//! The page `GET /metrics`, which only authenticated callers may read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ pub(crate) struct MetricsPage {
     pub(crate) telemetry: TelemetrySinks,
     pub(crate) host: Arc<Host>,
     pub(crate) occupancy: OpenConnectionCounter,
-    /// Limits of connections, streams and sessions, which the page shows with their numbers.
+    /// Limits of connections, streams and sessions, which the metrics page shows beside their
+    /// current numbers.
     pub(crate) bounds: ConnectionCounts,
 }
 

@@ -1,4 +1,4 @@
-//! Telemetry sinks of calls: metrics, traces, both or none.
+//! Receivers of data about calls: metrics, traces, both or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::config;
 /// Longest time to wait for the trace collector at shutdown.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// Destinations of data about calls: metrics and traces, if they are enabled.
+/// Receivers of data about calls: metrics and traces, if they are enabled. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct TelemetrySinks {
     pub(crate) metrics: Option<Arc<CallMetrics>>,
@@ -23,8 +23,8 @@ pub(crate) struct TelemetrySinks {
 }
 
 impl TelemetrySinks {
-    /// Creates the metrics and traces that `config` enables. Metrics include `upstreams`. The trace
-    /// collector is not contacted yet.
+    /// Creates the metrics and traces that `config` enables. The metrics include the state of
+    /// `upstreams`. Does not contact the trace collector yet.
     ///
     /// # Errors
     /// The collector's URL is invalid.
@@ -37,7 +37,8 @@ impl TelemetrySinks {
         Ok(Self { metrics, traces: traces.map(Arc::new) })
     }
 
-    /// Returns the observer of calls, if metrics or traces are enabled.
+    /// Returns an observer that records calls in metrics and traces, or `None` if neither is
+    /// enabled.
     pub(crate) fn observer(&self) -> Option<Arc<dyn CallObserver>> {
         let is_enabled = self.metrics.is_some() || self.traces.is_some();
         is_enabled.then(|| Arc::new(self.clone()) as Arc<dyn CallObserver>)

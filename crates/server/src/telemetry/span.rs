@@ -1,4 +1,4 @@
-//! Trace span of a call, with OpenTelemetry's semantic conventions and OTLP's JSON encoding.
+//! Trace span of a call, by OpenTelemetry's semantic conventions, in the JSON encoding of OTLP.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::TraceContext;
 use toolgate_host::{CallTarget, ObservedCallEnd, ObservedCallStart};
 
-/// Kind of a server's span in OTLP: `SPAN_KIND_SERVER`.
+/// Span kind of a server in OTLP: `SPAN_KIND_SERVER`.
 const KIND_SERVER: u8 = 2;
-/// Status of a failed span in OTLP: `STATUS_CODE_ERROR`.
+/// Status code of a failed span in OTLP: `STATUS_CODE_ERROR`.
 const STATUS_ERROR: u8 = 2;
 /// Longest prompt name in a trace span, in characters.
 const NAME_CHARS_MAX: usize = 100;
@@ -19,7 +19,7 @@ const NAME_CHARS_MAX: usize = 100;
 pub(super) struct RunningCallSpan {
     trace: String,
     id: String,
-    /// Id of the parent span, if the client sent one.
+    /// Id of the parent span, if the client sent a trace context.
     parent: Option<String>,
     state: Option<String>,
     baggage: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct RunningCallSpan {
     attributes: Vec<(&'static str, Value)>,
 }
 
-/// Kind of a traced call, with its tool, prompt or other target.
+/// Kind of a traced call, with the name of its tool or prompt.
 enum CallSpanTarget {
     Tool(Option<String>),
     Resource,
@@ -45,7 +45,8 @@ pub(super) struct FinishedCallSpan {
 }
 
 impl RunningCallSpan {
-    /// Opens the trace span of a new `call`. Returns `None` if the client's trace is not sampled.
+    /// Opens the trace span of a new `call`. Returns `None` if the client's trace context says that
+    /// the trace is not sampled.
     pub(super) fn for_call(call: &ObservedCallStart<'_>) -> Option<Self> {
         let received = call.metadata.trace.as_ref();
         let parts: Vec<_> = received.map_or_else(Vec::new, |it| it.parent.split('-').collect());
@@ -112,7 +113,7 @@ impl RunningCallSpan {
         TraceContext { parent: format!("00-{trace}-{id}-01"), state, baggage }
     }
 
-    /// Ends the trace span with the result of its call.
+    /// Ends the trace span with `how`, the result of the traced call.
     pub(super) fn finish(self, how: &ObservedCallEnd<'_>) -> FinishedCallSpan {
         let decision = how.decision.map(|(decision, rule)| (decision, rule.to_owned()));
         let duration = self.started.elapsed();
@@ -121,7 +122,7 @@ impl RunningCallSpan {
 }
 
 impl CallSpanTarget {
-    /// Returns the MCP method that a traced call of this kind has.
+    /// Returns the MCP method of a traced call of this kind, such as `tools/call`.
     fn mcp_method(&self) -> &'static str {
         match self {
             Self::Tool(_) => "tools/call",
@@ -198,7 +199,7 @@ fn error_type(outcome: &'static str) -> Option<&'static str> {
     }
 }
 
-/// Returns a span attribute in OTLP's JSON encoding.
+/// Returns the span attribute `key` with `value` in OTLP's JSON encoding.
 pub(super) fn otlp_attribute((key, value): &(&'static str, Value)) -> Value {
     let value = match value {
         Value::Bool(is) => json!({ "boolValue": is }),

@@ -1,7 +1,7 @@
-//! Sends spans to a collector over OTLP/HTTP with JSON.
+//! Sends trace spans to a collector over OTLP/HTTP with JSON.
 //!
-//! A bounded queue leads to a separate thread, which sends batches every second. Calls never wait:
-//! spans that do not fit are dropped and counted.
+//! A queue of limited length leads to a separate thread, which sends batches every second. Calls
+//! never wait: spans that do not fit into the queue are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,12 +29,12 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of retries of a request to the trace collector.
 const RETRIES_MAX: usize = 3;
-/// Pause before the first retry of a request to the trace collector. It doubles before each further
-/// one.
+/// Pause before the first retry of a request to the trace collector. The pause doubles before each
+/// further retry.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest answer of the trace collector that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Path of the OTLP endpoint for traces under the collector's URL.
+/// Path of the OTLP endpoint for traces, relative to the collector's URL.
 const PATH: &str = "/v1/traces";
 
 /// Sender of trace spans to a collector.
@@ -57,20 +57,20 @@ pub(crate) struct SpanCounts {
 struct SpanCounters {
     sent: AtomicU64,
     dropped: AtomicU64,
-    /// True when the server stops and only waits until the remaining trace spans are sent.
+    /// True once the server stops and only waits until the remaining trace spans are sent.
     is_closing: AtomicBool,
 }
 
-/// Item in the queue of the exporter: a span, or a request to flush.
+/// Item in the exporter's queue: a span, or a request for a notification.
 enum SpanExportItem {
     Span(Box<FinishedCallSpan>),
-    /// Request to be notified once all earlier trace spans are sent.
+    /// Request to notify this sender once all earlier trace spans are sent.
     Flush(oneshot::Sender<()>),
 }
 
 impl TraceExporter {
-    /// Starts the thread that sends trace spans to the collector at `url`, without contacting it
-    /// yet.
+    /// Starts the thread that sends trace spans to the collector at `url`. Does not contact the
+    /// collector yet.
     ///
     /// # Errors
     /// `url` is invalid, or no thread can be started.
@@ -93,12 +93,14 @@ impl TraceExporter {
         Ok(Self { queue, counts, is_closed: AtomicBool::new(false) })
     }
 
-    /// Opens the trace span of a call. Returns `None` if the client's trace is not sampled.
+    /// Opens the trace span of a call. Returns `None` if the client's trace context says that the
+    /// trace is not sampled.
     pub(super) fn begin_span(&self, call: &ObservedCallStart<'_>) -> Option<RunningCallSpan> {
         RunningCallSpan::for_call(call)
     }
 
-    /// Ends the trace span of a call and queues it, or drops it if the queue is full.
+    /// Ends the trace span of a call and queues the span. If the queue is full, drops and counts
+    /// the span.
     pub(super) fn end_span(&self, span: RunningCallSpan, how: &ObservedCallEnd<'_>) {
         if self.queue.try_send(SpanExportItem::Span(Box::new(span.finish(how)))).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -111,8 +113,8 @@ impl TraceExporter {
         SpanCounts { sent: count(&self.counts.sent), dropped: count(&self.counts.dropped) }
     }
 
-    /// Waits up to `at_most` until all queued trace spans are sent. If called again, returns at
-    /// once.
+    /// Waits until all queued trace spans are sent, for at most the time `at_most`. A second call
+    /// returns at once.
     pub(super) async fn close(&self, at_most: Duration) {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return;
@@ -139,25 +141,25 @@ struct SpanSenderThread {
     failing: bool,
 }
 
-/// Trace collector's answer to an export request.
+/// The trace collector's answer to a request that exports spans.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct TraceExportResponse {
     partial_success: Option<TracePartialSuccess>,
 }
 
-/// Part of a collector's response that counts rejected spans.
+/// Part of the trace collector's answer that counts rejected spans.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct TracePartialSuccess {
-    /// Number of spans that the collector rejected. The JSON form of protocol buffers writes this
-    /// number as a string.
+    /// Number of spans that the collector rejected, as a number or, in the JSON encoding of
+    /// protocol buffers, as a string.
     rejected_spans: Value,
 }
 
 /// Failure to send trace spans to the collector.
 enum TraceExportFailure {
-    /// A temporary failure: the pause that the collector requested, and the reason.
+    /// A temporary failure: the pause that the collector requested, and the reason of the failure.
     Retryable(Option<Duration>, String),
     Permanent(String),
 }
@@ -201,7 +203,8 @@ impl SpanSenderThread {
         }
     }
 
-    /// Sends `spans` to the trace collector, with up to three retries.
+    /// Sends `spans` to the trace collector, with up to three retries. Counts the spans as sent or
+    /// dropped.
     async fn send_batch(&mut self, spans: &[Value]) {
         let json = export_request(spans);
         let mut backoff = RetryBackoff::new(RETRY_PAUSE, SEND_TIMEOUT);
@@ -236,8 +239,8 @@ impl SpanSenderThread {
         }
     }
 
-    /// Sends one request to the trace collector. Returns the number of spans that the collector
-    /// rejected.
+    /// Sends one request with the body `json` to the trace collector. Returns the number of spans
+    /// that the collector rejected.
     async fn try_send(&self, json: &[u8]) -> Result<u64, TraceExportFailure> {
         let json = json.to_owned();
         let answer_bytes_max = ANSWER_BYTES_MAX;

@@ -1,5 +1,5 @@
-//! Stores the listings of upstreams, reads the approved definitions, and offers upstreams' tools in
-//! the catalog.
+//! Stores the tool lists of upstreams, reads the approved tools, and adds upstreams' tools to the
+//! catalog.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,14 +25,16 @@ pub(crate) struct UpstreamCache {
     folder: Option<PathBuf>,
     /// Path of the lock file with the approved tools.
     lock_file: PathBuf,
-    /// Result of the last read of the lock file with approved tools, with the file's stamp.
+    /// Result of the last read of the lock file with approved tools, and the file's fingerprint at
+    /// that time.
     last_read: Mutex<Option<(EntryFingerprint, PinLockReadResult)>>,
-    /// True once the lock file with the approved tools existed. `lock_file_is_readable` is true
-    /// while the file can be read.
+    /// True once the lock file with the approved tools existed. The field `lock_file_is_readable`
+    /// is true while the file can be read.
     had_lock_file: AtomicBool,
     lock_file_is_readable: AtomicBool,
     on_change: Mutex<PinMismatchReaction>,
-    /// Upstreams that have not sent their tools yet, with the prefix of their tools' names.
+    /// Names of the upstreams that have not listed their tools yet, each with the prefix of its
+    /// tools' names.
     unlisted: Mutex<BTreeMap<String, String>>,
     host: OnceLock<Weak<Host>>,
 }
@@ -112,7 +114,8 @@ impl UpstreamHost for UpstreamCache {
 type PinLockReadResult = Result<Option<Arc<PinLock>>, String>;
 
 impl UpstreamCache {
-    /// Returns the approved tools of upstreams. Reads their lock file only if it has changed.
+    /// Returns the content of the lock file with approved tools. Reads the file only if it has
+    /// changed.
     fn read_lock_file(&self) -> PinLockReadResult {
         let mut last_read = lock_mutex(&self.last_read);
         // The stamp is taken before reading, so that a concurrent write is noticed next time.
@@ -127,9 +130,9 @@ impl UpstreamCache {
         }
     }
 
-    /// Creates the cache for the upstreams in `tables`, stored in `folder`. The approved tools are
-    /// in the file `lock_file`, and `on_change` is the reaction if an upstream has other tools than
-    /// the approved ones.
+    /// Creates the cache for the upstreams in `tables`, stored in `folder`. The file `lock_file`
+    /// contains the approved tools. `on_change` is the reaction if an upstream's tools differ from
+    /// them.
     pub(super) fn new(
         folder: Option<PathBuf>,
         (lock_file, on_change): (PathBuf, PinMismatchReaction),
@@ -147,26 +150,27 @@ impl UpstreamCache {
         }
     }
 
-    /// Sets the reaction to changed upstream tools from now on.
+    /// Sets the reaction to tools that differ from the approved ones.
     pub(super) fn set_pin_reaction(&self, on_change: PinMismatchReaction) {
         *lock_mutex(&self.on_change) = on_change;
     }
 
-    /// Checks the policy rules again once the upstreams of `tables` that are not `served` yet have
-    /// sent their tools.
+    /// Records that the upstreams of `tables` that are not `served` yet will list their tools. The
+    /// policy rules are checked again once they have done so.
     pub(super) fn expect_listings(&self, tables: &UpstreamSettingsByName, served: &[String]) {
         let mut expected = prefixes(tables);
         expected.retain(|name, _| !served.contains(name));
         lock_mutex(&self.unlisted).extend(expected);
     }
 
-    /// Sets the host whose catalog gets the upstreams' tools.
+    /// Sets the host to whose catalog the upstreams' tools are added. Only the first call has an
+    /// effect.
     pub(super) fn set_host(&self, host: &Arc<Host>) {
         let _ = self.host.set(Arc::downgrade(host));
     }
 
-    /// Records that the upstream `name` has sent its tools. Then warns about policy rules that
-    /// match no tool, except rules for tools of upstreams that have not sent theirs.
+    /// Records that the upstream `name` has listed its tools. Then logs a warning if policy rules
+    /// match no tool, except rules for tools of upstreams that have not listed theirs.
     fn check_rules_once_listed(&self, host: &Host, name: &str) {
         let mut unlisted = lock_mutex(&self.unlisted);
         if unlisted.remove(name).is_none() {
@@ -180,7 +184,7 @@ impl UpstreamCache {
     }
 }
 
-/// Returns the prefix that the tools of each enabled upstream have.
+/// Returns the prefix of each enabled upstream's tool names, by the name of the upstream.
 fn prefixes(tables: &UpstreamSettingsByName) -> BTreeMap<String, String> {
     let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
     let prefix = |(name, settings): (&String, &UpstreamSettings)| {

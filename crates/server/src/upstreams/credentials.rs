@@ -20,12 +20,13 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pause between two attempts to lock an upstream's credential.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the folder of upstreams' credentials, if this user has a state folder.
+/// Returns the folder in which upstreams' credentials are stored, or `None` if this user has no
+/// state folder.
 pub(crate) fn credentials_folder() -> Option<PathBuf> {
     Some(state_folder()?.join("upstreams"))
 }
 
-/// Store of upstreams' credentials in a folder.
+/// Store of upstreams' credentials in a folder, or in none if this user has no state folder.
 pub(super) struct CredentialStore(Option<PathBuf>);
 
 impl CredentialStore {
@@ -41,7 +42,7 @@ impl CredentialStore {
         Ok(folder)
     }
 
-    /// Returns the stored credential `name`.
+    /// Returns the stored credential `name`, or `None` if there is none or it cannot be read.
     pub(super) fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
     }
@@ -67,8 +68,9 @@ impl CredentialStore {
         stored.map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
-    /// Records that the credential `name` is about to change, until [`Self::mark_shared`]. The
-    /// record is a digest of the credential before the first such change, as other servers know it.
+    /// Marks the credential `name` as not shared with other servers, before a change.
+    /// [`Self::mark_shared`] removes the mark. The mark contains the digest of the last credential
+    /// that other servers know.
     pub(super) fn mark_unshared(&self, name: &str) -> Result<(), String> {
         let file = self.create_folder()?.join(format!("{name}.unshared"));
         if file.exists() {
@@ -78,7 +80,8 @@ impl CredentialStore {
         fs::write(&file, before).map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
-    /// Records that other servers have the credential `name`.
+    /// Removes the mark that other servers do not have the credential `name`, because they have it
+    /// now.
     pub(super) fn mark_shared(&self, name: &str) {
         let Some(folder) = &self.0 else { return };
         match fs::remove_file(folder.join(format!("{name}.unshared"))) {
@@ -94,17 +97,20 @@ impl CredentialStore {
         self.unshared_since(name).is_some()
     }
 
-    /// Returns true if the credential `name` was changed here since other servers had `shared`.
+    /// Returns true if this server changed the credential `name` after `shared`, the credential
+    /// that other servers have.
     pub(super) fn is_newer_than(&self, name: &str, shared: Option<&str>) -> bool {
         self.unshared_since(name).is_some_and(|before| before == digest_of(shared))
     }
 
-    /// Returns the digest of the credential `name` before its changes that are not shared.
+    /// Returns the digest of the last shared version of the credential `name`, or `None` if the
+    /// current version is shared.
     fn unshared_since(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.unshared"))).ok()
     }
 
-    /// Locks the stored credential `name`, and waits up to 30 s for other processes.
+    /// Locks the stored credential `name` until the returned guard is dropped. Waits up to 30 s for
+    /// other processes.
     pub(super) async fn lock(&self, name: &str) -> Result<KeepActiveGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
         let failure = |err: std::io::Error| format!("cannot lock {}: {err}", file.display());

@@ -14,7 +14,8 @@ pub(crate) const LOCK_FILE_NAME: &str = "toolgate.lock";
 /// Largest lock file of approved tools that is read: 64 MiB.
 const LOCK_FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads the lock `file` with the approved upstream tools. Returns `None` if it does not exist.
+/// Reads the lock `file` with the approved upstream tools. Returns `None` if the file does not
+/// exist.
 ///
 /// # Errors
 /// The file cannot be read, is not a regular file, or is invalid. The error describes the problem.

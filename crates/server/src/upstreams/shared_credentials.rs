@@ -12,22 +12,22 @@ use toolgate_host::{FleetCredentialLock, FleetCredentialState, FleetCredentials}
 use crate::config::Config;
 use crate::owned_files::{self, OwnedFileSymlinkPolicy};
 
-/// Text from which, together with the session key, the encryption key of shared credentials is
-/// derived.
+/// Context for the derivation of the encryption key of shared credentials from the session key.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 sign-ins to upstreams that servers share";
 
-/// Credentials in the database of a fleet.
+/// Credentials for upstreams in the database of a fleet.
 pub(super) struct SharedCredentials {
     stored: FleetCredentials,
     sealer: CredentialSealer,
 }
 
-/// Encrypts credentials, each for its name.
+/// Encrypts and decrypts credentials. An encrypted credential can be decrypted only under its own
+/// name.
 struct CredentialSealer(LessSafeKey);
 
 impl SharedCredentials {
-    /// Returns the credentials that servers of the workspace at `root` share. `None` without a
-    /// database of a fleet or without a session key.
+    /// Returns the credentials that servers of the workspace at `root` share. Returns `None` if
+    /// `config` has no fleet database or no session key.
     pub(super) fn from_config(config: &Config, root: &Path) -> Option<Self> {
         let database = config.fleet.job_store(root).ok().flatten()?;
         let path = config.server.session_key.as_ref()?;
@@ -38,13 +38,13 @@ impl SharedCredentials {
         Some(Self { stored: FleetCredentials::new(database), sealer })
     }
 
-    /// Locks the credential `name` for all servers.
+    /// Locks the credential `name` for all servers of the fleet. Returns the lock.
     pub(super) async fn lock(&self, name: &str) -> Result<FleetCredentialLock, String> {
         self.stored.lock(name).await.map_err(|err| err.to_string())
     }
 
-    /// Returns the credential `name` that a server stored last, or an empty text if it was deleted.
-    /// `None` if no server has stored it, or if it cannot be read.
+    /// Returns the credential `name` that any server stored last, or an empty text if it was
+    /// deleted. Returns `None` if no server has stored it, or if it cannot be read.
     pub(super) async fn read(&self, name: &str) -> Option<String> {
         match self.stored.read(name).await {
             Ok(FleetCredentialState::Stored(sealed)) => {
@@ -66,7 +66,8 @@ impl SharedCredentials {
         }
     }
 
-    /// Passes the credential `name`, or its deletion, to all servers. Returns false if that fails.
+    /// Stores `secret` as the credential `name` for all servers of the fleet, or deletes the
+    /// credential if `secret` is `None`. Returns false if that fails.
     pub(super) async fn store(&self, name: &str, secret: Option<&str>) -> bool {
         let sealed = match secret {
             Some(secret) => match self.sealer.seal(name, secret) {
@@ -89,15 +90,14 @@ impl SharedCredentials {
 }
 
 impl CredentialSealer {
-    /// Creates a sealer of credentials. The encryption key is derived from `secret`, the session
-    /// key.
+    /// Creates a sealer whose encryption key is derived from `secret`, the session key.
     fn new(secret: &[u8]) -> Self {
         let key = blake3::derive_key(KEY_CONTEXT, secret);
         let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("a key of that length");
         Self(LessSafeKey::new(key))
     }
 
-    /// Encrypts `secret` as the credential `name`.
+    /// Encrypts `secret` as the credential `name`. Returns `None` if encryption fails.
     fn seal(&self, name: &str, secret: &str) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce).ok()?;
@@ -108,7 +108,8 @@ impl CredentialSealer {
         Some(bytes)
     }
 
-    /// Decrypts `sealed`, the credential `name`. Returns `None` if another key or name was used.
+    /// Decrypts `sealed`, the encrypted credential `name`. Returns `None` if it was encrypted with
+    /// another key or under another name.
     fn open(&self, name: &str, mut sealed: Vec<u8>) -> Option<String> {
         let (nonce, _) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let nonce = Nonce::assume_unique_for_key(*nonce);

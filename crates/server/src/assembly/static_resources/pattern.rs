@@ -12,14 +12,14 @@ enum UriPatternPart {
     Literal(String),
     Variable {
         name: String,
-        /// True for a variable written `{+name}`, which also matches reserved characters such as
-        /// `/`.
+        /// True for a variable written `{+name}`, whose value may contain reserved characters such
+        /// as `/`.
         is_reserved: bool,
     },
 }
 
 impl UriPattern {
-    /// Parses the URI `template`.
+    /// Parses `template`, a URI template. The error describes the problem.
     pub(super) fn new(template: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = template;
@@ -48,8 +48,8 @@ impl UriPattern {
         Ok(Self(parts))
     }
 
-    /// Returns the values of the template's variables in `uri`, if `uri` matches. Earlier variables
-    /// are as long as possible, and none is empty.
+    /// Returns the values of the template's variables in `uri`, or `None` if `uri` does not match.
+    /// Each value is at least one character long, and earlier values are as long as possible.
     pub(super) fn match_uri(&self, uri: &str) -> Option<UriTemplateVariables> {
         // For each part, from last to first: the end of the part for every start from which the
         // rest of the URI matches. The time is linear in URI length times parts, for any URI.

@@ -14,7 +14,7 @@ use toolgate_host::{AuditLogFollower, AuditRecordFilter, ParsedAuditRecord, newe
 use super::{AuditFilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
 
-/// Time between two reads of the audit log that `--follow` follows.
+/// Time between two reads of the audit log by `toolgate audit tail --follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]

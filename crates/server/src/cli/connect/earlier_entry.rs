@@ -1,5 +1,5 @@
-//! Keeps what a user has added to an earlier entry of toolgate: arguments, and settings such as
-//! `env`.
+//! Keeps additions of the user when a settings entry of toolgate is replaced: arguments, and
+//! settings such as `env`.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::cli::stdio::StdioArgs;
 
-/// Adds to `entry`, a new settings entry for toolgate, what the user has added to `present`, the
-/// entry that it replaces. Returns a note about the additions. Returns `None` if there are none, or
-/// if one of the entries does not start `toolgate stdio`.
+/// Copies the user's additions from `present`, the old settings entry for toolgate, to `entry`, the
+/// new one. Returns a note about the additions. Returns `None` if there are no additions, or if one
+/// of the entries does not start `toolgate stdio`.
 pub(super) fn keep_user_additions(entry: &mut Value, present: &Value) -> Option<String> {
     let old = stdio_args(present)?;
     let new = stdio_args(entry)?;
@@ -40,7 +40,8 @@ pub(super) fn keep_user_additions(entry: &mut Value, present: &Value) -> Option<
     (!kept.is_empty()).then(|| format!("kept from the earlier entry: {}", kept.join(", ")))
 }
 
-/// Returns the arguments after `stdio`, if the settings entry `entry` starts `toolgate stdio`.
+/// Returns the arguments after `stdio`, or `None` if the settings entry `entry` does not start
+/// `toolgate stdio`.
 fn stdio_args(entry: &Value) -> Option<Vec<String>> {
     let program = Path::new(entry.get("command")?.as_str()?).file_name()?;
     let args = entry.get("args")?.as_array()?.iter();
@@ -50,7 +51,7 @@ fn stdio_args(entry: &Value) -> Option<Vec<String>> {
     (program == "toolgate" && first == "stdio").then(|| rest.to_vec())
 }
 
-/// Returns the position of the served folder in `args`, the arguments of `toolgate stdio`.
+/// Returns the index of the served folder in `args`, the arguments of `toolgate stdio`.
 fn folder_position(args: &[String]) -> Option<usize> {
     let command = StdioArgs::augment_args(Command::new("stdio"));
     let takes_value = |arg: &str| {

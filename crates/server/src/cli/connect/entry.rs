@@ -63,7 +63,8 @@ impl ServerToConnect {
         }
     }
 
-    /// Returns the API key itself, if the entry contains it.
+    /// Returns the API key if the settings entry contains the key itself, instead of the name of a
+    /// variable.
     pub(super) fn literal_key(&self) -> Option<&str> {
         match self {
             Self::Running { key: Some(RunningServerApiKey::Literal(key)), .. } => Some(key),
@@ -99,7 +100,8 @@ impl RunningServerApiKey {
         Ok(())
     }
 
-    /// Returns the value of the header `Authorization`, in the form that `client` expects.
+    /// Returns the value of the header `Authorization` as the settings of `client` must contain it:
+    /// with the key, or with a reference to the environment variable.
     fn header(&self, client: &KnownMcpClient) -> String {
         match self {
             Self::Literal(key) => format!("Bearer {key}"),
@@ -111,7 +113,7 @@ impl RunningServerApiKey {
     }
 }
 
-/// Returns true if `entry` of a client's settings starts a server that offers only read-only tools.
+/// Returns true if `entry`, a server's entry in a client's settings, offers only read-only tools.
 pub(super) fn is_read_only(entry: &Value) -> bool {
     let args = entry.get("args").and_then(Value::as_array);
     args.is_some_and(|args| args.iter().any(|arg| arg == READ_ONLY))

@@ -1,4 +1,4 @@
-//! Edits JSON with comments, and keeps the rest of the text.
+//! Edits JSON with comments without changing the rest of the text.
 
 use anyhow::{Context, anyhow, bail, ensure};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
@@ -30,10 +30,11 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Value> {
     Ok(value.map_err(|err| syntax_error(&err))?.unwrap_or_default())
 }
 
-/// Sets the member `name` of the object `table` in the root object of the JSON `text`.
+/// Returns the JSON `text` in which the member `name` of the object `table` is `entry`. `table` is
+/// a member of the root object.
 ///
 /// # Errors
-/// The text is invalid, or one of the values on the way is not an object.
+/// The text is invalid, or the root or `table` is not an object.
 pub(super) fn set(text: &str, table: &str, name: &str, entry: &Value) -> anyhow::Result<String> {
     let root = parse_tree(text)?;
     let object = root.object_value_or_create().context("the settings are not an object")?;
@@ -54,11 +55,11 @@ pub(super) fn set(text: &str, table: &str, name: &str, entry: &Value) -> anyhow:
     Ok(root.to_string())
 }
 
-/// Removes the member `name` of the object `table` in the root object of the JSON `text`, if it is
-/// there.
+/// Returns the JSON `text` without the member `name` of the object `table`, a member of the root
+/// object. Returns the text unchanged if there is no such member.
 ///
 /// # Errors
-/// The text is invalid, or has a member twice.
+/// The text is invalid, or an object has two members with the same name.
 pub(super) fn remove(text: &str, table: &str, name: &str) -> anyhow::Result<String> {
     let root = parse_tree(text)?;
     if let Some(object) = root.object_value()

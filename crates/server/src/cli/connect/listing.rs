@@ -24,8 +24,8 @@ struct ListedSettingsFile {
     path: PathBuf,
 }
 
-/// Prints the settings files of all clients on this machine. Files of the project `folder` are
-/// listed if they exist.
+/// Prints the settings files of all clients on this machine, and those of the project `folder` that
+/// exist.
 pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
     let folder = resolve_folder(folder)?;
     let mut listed = Vec::new();
@@ -70,7 +70,8 @@ fn table(listed: &[ListedSettingsFile]) -> String {
     table
 }
 
-/// Describes the toolgate server in the client's settings at `path`, or says that there is none.
+/// Describes the toolgate server in the client's settings at `path`, or says that the settings have
+/// no such server.
 fn connection_state(
     client: &KnownMcpClient,
     scope: ClientSettingsScope,
@@ -100,8 +101,8 @@ fn connection_state(
     }
 }
 
-/// Describes the entry `name` of a client's settings, if it is a toolgate server: by its name or
-/// program, or because it `is_recorded` as added by `toolgate connect`.
+/// Describes the entry `name` of a client's settings if it is a toolgate server. An entry counts as
+/// one because of its name or program, or if `is_recorded` says that `toolgate connect` added it.
 fn describe_server(name: &str, entry: &Value, is_recorded: bool) -> Option<String> {
     let text = |key: &str| entry.get(key).and_then(Value::as_str);
     let command = text("command").or_else(|| entry.pointer("/command/path")?.as_str());

@@ -1,4 +1,4 @@
-//! One server in the text of a client's settings.
+//! Location of one server's entry in the text of a client's settings.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::{json_text, toml_text};
 /// Byte order mark, which some editors write at the start of a file.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// The place of one server's entry in a client's settings file.
+/// Location of one server's entry in a client's settings file.
 #[derive(Clone, Copy)]
 pub(super) struct ServerEntryLocation<'a> {
     pub(super) format: SettingsFormat,
@@ -29,7 +29,7 @@ pub(super) enum SettingsFormat {
 }
 
 impl SettingsFormat {
-    /// Returns the format of the file at `path`, by its extension.
+    /// Returns the format of the settings file at `path`, which its extension determines.
     pub(super) fn of_file(path: &Path) -> Self {
         match path.extension().is_some_and(|it| it.eq_ignore_ascii_case("toml")) {
             true => Self::Toml,
@@ -55,7 +55,7 @@ impl ServerEntryLocation<'_> {
         Ok(self.servers(text)?.remove(self.name))
     }
 
-    /// Returns the entries of all servers in the settings `text`, by name.
+    /// Returns the entries of all servers in the settings `text`, by the server's name.
     ///
     /// # Errors
     /// The text is invalid. The error names the line and the column.
@@ -70,8 +70,8 @@ impl ServerEntryLocation<'_> {
     /// Returns the settings `text` with `entry` as the server's entry.
     ///
     /// # Errors
-    /// The text is invalid, has another value in place of the server's entry or its table, or
-    /// cannot be edited without another change.
+    /// The text is invalid, the server's entry or its table has a value of another type, or other
+    /// parts of the text would change too.
     pub(super) fn with_entry(&self, text: &str, entry: &Value) -> anyhow::Result<String> {
         let (mark, rest) = split_mark(text);
         let edited = match self.format {
@@ -87,7 +87,7 @@ impl ServerEntryLocation<'_> {
     /// Returns the settings `text` without the server's entry.
     ///
     /// # Errors
-    /// The text is invalid, or cannot be edited without another change.
+    /// The text is invalid, or other parts of the text would change too.
     pub(super) fn without_entry(&self, text: &str) -> anyhow::Result<String> {
         if self.entry(text)?.is_none() {
             return Ok(text.to_owned());
@@ -103,8 +103,8 @@ impl ServerEntryLocation<'_> {
         Ok(edited)
     }
 
-    /// Returns true if the texts `one` and `other` have the same settings apart from the server's
-    /// entry.
+    /// Returns true if the texts `one` and `other` contain the same settings apart from the
+    /// server's entry.
     ///
     /// # Errors
     /// One of the texts is invalid.
@@ -112,7 +112,7 @@ impl ServerEntryLocation<'_> {
         Ok(self.settings_otherwise(one)? == self.settings_otherwise(other)?)
     }
 
-    /// Returns true if the settings `text` is empty apart from the server's entry.
+    /// Returns true if `text` contains no settings except the server's entry.
     ///
     /// # Errors
     /// The text is invalid.
@@ -120,8 +120,8 @@ impl ServerEntryLocation<'_> {
         Ok(self.settings_otherwise(text)? == Value::Object(Map::new()))
     }
 
-    /// Returns the settings in `text` without the server's entry. An empty table of servers counts
-    /// as none.
+    /// Returns the settings in `text` without the server's entry. Leaves out the table of servers
+    /// if it is empty then.
     fn settings_otherwise(&self, text: &str) -> anyhow::Result<Value> {
         let (_, text) = split_mark(text);
         let mut value = self.format.parse(text)?;
@@ -140,10 +140,10 @@ impl ServerEntryLocation<'_> {
     }
 }
 
-/// Reason to refuse an edit that would not only change the server.
+/// Reason for refusing an edit that would change more than the server's entry.
 const OTHER_CHANGE: &str = "the file cannot be edited without changing other parts of it";
 
-/// Returns the byte order mark of `text`, and the text after it.
+/// Splits `text` into its byte order mark, which may be empty, and the text after it.
 fn split_mark(text: &str) -> (&str, &str) {
     match text.strip_prefix(BYTE_ORDER_MARK) {
         Some(rest) => (BYTE_ORDER_MARK, rest),

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use toolgate::config::state_folder;
 
-/// A change of a client's settings file by `toolgate connect`: the changed lines before and after.
+/// Record of a change of a client's settings file by `toolgate connect`: the changed lines before
+/// and after.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SettingsChangeRecord {
     /// Path of the changed settings file.
@@ -53,7 +54,7 @@ impl SettingsChangeRecord {
     }
 
     /// Undoes the recorded change in `text`, the present text of the settings file. Returns `None`
-    /// if the changed lines are no longer there.
+    /// if `text` no longer contains the changed lines.
     pub(super) fn undo(&self, text: &str) -> Option<SettingsBeforeEdit> {
         if self.is_new_file {
             return (text == self.after).then_some(SettingsBeforeEdit::NoFile);
@@ -64,15 +65,15 @@ impl SettingsChangeRecord {
     }
 
     /// Reads the record of the change that added the server `name` to the settings `file`. Returns
-    /// `None` if there is none.
+    /// `None` if there is no such record.
     pub(super) fn load(file: &Path, name: &str) -> Option<Self> {
         let text = fs::read_to_string(record_path(file, name)?).ok()?;
         let record: Self = serde_json::from_str(&text).ok()?;
         (record.file == file && record.name == name).then_some(record)
     }
 
-    /// Stores the record of the change where only the user can read it, because the lines may
-    /// contain keys.
+    /// Stores the record of the change in a file that only the user can read, because the changed
+    /// lines may contain keys.
     ///
     /// # Errors
     /// There is no state folder, or it cannot be written.
@@ -89,6 +90,7 @@ impl SettingsChangeRecord {
     }
 
     /// Deletes the record of the change that added the server `name` to the settings `file`.
+    /// Ignores failures.
     pub(super) fn delete(file: &Path, name: &str) {
         if let Some(path) = record_path(file, name) {
             let _ = fs::remove_file(path);
@@ -103,8 +105,8 @@ fn record_path(file: &Path, name: &str) -> Option<PathBuf> {
     Some(state_folder()?.join("connections").join(format!("{}.json", &hash[..32])))
 }
 
-/// Returns the lines in which the texts `old` and `new` differ. The lines of `new` occur there only
-/// once.
+/// Returns the lines of `old` and of `new` in which the two texts differ. Equal lines are added
+/// until the lines of `new` occur only once in `new`.
 fn changed_lines<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
     let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
     let new_lines: Vec<&str> = new.split_inclusive('\n').collect();
@@ -127,7 +129,7 @@ fn changed_lines<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
     }
 }
 
-/// Returns the position of `part` in `text`, if it occurs there exactly once.
+/// Returns the byte offset of `part` in `text` if `part` occurs exactly once, or `None` otherwise.
 fn only_position(text: &str, part: &str) -> Option<usize> {
     let first = text.find(part).filter(|_| !part.is_empty());
     first.filter(|at| text.rfind(part) == Some(*at))

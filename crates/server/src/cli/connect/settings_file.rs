@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::fs::OFlags;
 
-/// Largest settings file of a client that is read, in bytes.
+/// Maximum size of a client's settings file, in bytes. Larger files are not read.
 const BYTES_MAX: u64 = 32 << 20;
 /// Permissions of a new settings file that contains a key.
 const PRIVATE_MODE: u32 = 0o600;
@@ -19,7 +19,7 @@ const PUBLIC_MODE: u32 = 0o666;
 /// Permission bits that let other users read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// A client's settings file as it was read.
+/// A client's settings file, with its content at the time of reading.
 pub(super) struct SettingsFile {
     /// Path of the settings file without symbolic links.
     pub(super) path: PathBuf,
@@ -87,8 +87,9 @@ impl SettingsFile {
         self.metadata.as_ref().is_some_and(|it| it.mode() & READABLE_BY_OTHERS != 0)
     }
 
-    /// Replaces the settings file by a new one with `text`, with the same owner and permissions. A
-    /// file that did not exist is created. If `is_private` is true, only the user can read it.
+    /// Replaces the settings file by a new one that contains `text`, with the same owner and
+    /// permissions. Creates the file if it did not exist. If `is_private` is true, only the user
+    /// can read the file.
     ///
     /// # Errors
     /// The file has changed since it was read, or cannot be written.
@@ -124,8 +125,8 @@ impl SettingsFile {
         Ok(())
     }
 
-    /// Deletes the settings file, and those of `folders` that are empty then. `folders` begins with
-    /// the outermost.
+    /// Deletes the settings file, and then those of `folders` that are empty. `folders` begins with
+    /// the outermost folder.
     ///
     /// # Errors
     /// The file has changed since it was read, or cannot be deleted.

@@ -1,4 +1,4 @@
-//! Edits TOML, and keeps the rest of the text.
+//! Edits TOML without changing the rest of the text.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use similar::{DiffOp, TextDiff};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, Value as TomlValue};
 
-/// Parses the TOML `text`.
+/// Parses the TOML `text`, and returns its content as JSON.
 ///
 /// # Errors
 /// The text is invalid. The error names the line and the column.
@@ -17,8 +17,8 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(table)?)
 }
 
-/// Sets the table `name` in the table `table` of the TOML `text`. A new table goes to the end,
-/// where it does not separate a table from its comments.
+/// Returns the TOML `text` in which `entry` is the table `name` of the table `table`. A new table
+/// is appended to the text, so that all other tables keep their comments.
 ///
 /// # Errors
 /// The text is invalid, or `table` is not a table.
@@ -35,8 +35,8 @@ pub(super) fn set(text: &str, table: &str, name: &str, entry: &Value) -> anyhow:
     edit(text, |document| insert(document, table, name, entry))
 }
 
-/// Removes the table `name` from the table `table` of the TOML `text`, if it is there. Comments
-/// above it are kept, because they may belong to what comes before.
+/// Returns the TOML `text` without the table `name` of the table `table`. Keeps the comments above
+/// the removed table, because they may belong to the lines before it.
 ///
 /// # Errors
 /// The text is invalid.
@@ -58,7 +58,7 @@ pub(super) fn remove(text: &str, table: &str, name: &str) -> anyhow::Result<Stri
     Ok(format!("{before}{}{after}", comments.replace('\n', line_end(text))))
 }
 
-/// Appends a new table `name` of `table` to the TOML `text`.
+/// Returns the TOML `text` with `entry` appended as the new table `name` of the table `table`.
 fn append(text: &str, table: &str, name: &str, entry: &Value) -> anyhow::Result<String> {
     let mut addition = DocumentMut::new();
     insert(&mut addition, table, name, entry)?;
@@ -72,8 +72,8 @@ fn append(text: &str, table: &str, name: &str, entry: &Value) -> anyhow::Result<
     Ok(format!("{text}{gap}{}", addition.trim_start().replace('\n', line_end)))
 }
 
-/// Sets the table `name` in the table `table` of the TOML `document`. An old table keeps its
-/// position.
+/// Makes `entry` the table `name` of the table `table` in the TOML `document`. An existing table
+/// keeps its position.
 fn insert(
     document: &mut DocumentMut,
     table: &str,
@@ -102,7 +102,7 @@ fn insert(
     Ok(())
 }
 
-/// Returns the line end of `text`: LF or CRLF.
+/// Returns the line end that `text` uses: LF or CRLF.
 fn line_end(text: &str) -> &'static str {
     if text.contains("\r\n") { "\r\n" } else { "\n" }
 }
@@ -113,7 +113,7 @@ fn parse_document(unix: &str) -> anyhow::Result<DocumentMut> {
 }
 
 /// Applies `change` to the TOML `text`. Returns the new text, in which unchanged lines keep their
-/// bytes.
+/// exact bytes.
 fn edit(
     text: &str,
     change: impl FnOnce(&mut DocumentMut) -> anyhow::Result<()>,
@@ -130,8 +130,8 @@ fn edit(
     Ok(with_line_ends_of(text, &unix, &document.to_string()))
 }
 
-/// Returns an error with the position of the TOML syntax error, but without the text, which may
-/// contain a secret.
+/// Returns an error with the line and column of a TOML syntax error. The error does not quote the
+/// text, which may contain a secret.
 fn syntax_error(text: &str, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
     let before = &text[..span.map_or(0, |span| text.floor_char_boundary(span.start))];
     let line = before.matches('\n').count() + 1;
@@ -139,7 +139,8 @@ fn syntax_error(text: &str, span: Option<Range<usize>>, message: &str) -> anyhow
     anyhow!("{} in line {line}, column {column}", message.replace('\n', ", "))
 }
 
-/// Returns `new` with the line ends of `text`. `unix` is `text` with LF as its only line end.
+/// Returns `new` with the line ends of the original `text`. `unix` is the original text with LF as
+/// its only line end.
 fn with_line_ends_of(text: &str, unix: &str, new: &str) -> String {
     if text == unix {
         return new.to_owned();

@@ -1,4 +1,4 @@
-//! Actions at the console of a running server, by command.
+//! Actions that `toolgate console` takes at the console of a running server.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ use crate::cli::{complain, print};
 
 /// Time limit for each answer of the server to a request of `toolgate console`.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Path on the server that ends a console session.
+/// URL path on the server that ends a console session.
 const SIGN_OUT_PATH: &str = "/console/sign-out";
 /// Largest answer of the server to `toolgate console`, in bytes. A larger one is an error.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Attribute that marks the notice of a failed reconnection on a page of the console.
+/// Attribute in a page of the console that marks the notice of a failed reconnection.
 const FAILED_OUTCOME: &str = "data-outcome=\"failed\"";
 
 /// Action that `toolgate console` takes at a running server.
 pub(super) enum ConsoleAction<'a> {
     /// Lists the calls that wait for a confirmation.
     Waiting,
-    /// Gives the answer `allow` or `refuse` to the confirmation with this number.
+    /// Gives an answer, `allow` or `refuse`, to the confirmation with this number.
     Answer(u64, &'static str),
     /// Reconnects the upstream with this name.
     Reconnect(&'a str),
@@ -44,8 +44,8 @@ struct ConsoleCommandSession<'a> {
     cookie: HeaderValue,
 }
 
-/// Takes `action` at the server `origin`. If the server `needs_key`, the options in `key` name the
-/// environment variable with the caller's API key.
+/// Signs in at the console of the server `origin` and performs `action`. If `needs_key` is true,
+/// signs in with the caller's API key, which is in the environment variable that `key` names.
 pub(super) async fn take(
     action: &ConsoleAction<'_>,
     origin: &str,
@@ -100,15 +100,15 @@ impl<'a> ConsoleCommandSession<'a> {
         Ok(Self { origin, cookie })
     }
 
-    /// Returns the console's state as JSON: the token that every form repeats, and the calls that
-    /// wait for a confirmation.
+    /// Returns the console's state as JSON: the CSRF token that every form repeats, and the calls
+    /// that wait for a confirmation.
     async fn state(&self) -> anyhow::Result<Value> {
         let response = send(self.origin, "/console/questions", Some(&self.cookie), None).await?;
         serde_json::from_str(&text(response).await?).context("the server is of another version")
     }
 
-    /// Takes `action` at the console. `state` is the console's state as JSON, and `csrf` the token
-    /// in it that every form repeats.
+    /// Performs `action` at the console. `state` is the console's state as JSON, and `csrf` the
+    /// token that every form repeats.
     async fn act(
         &self,
         action: &ConsoleAction<'_>,
@@ -142,7 +142,8 @@ impl<'a> ConsoleCommandSession<'a> {
         Ok(())
     }
 
-    /// Prints the outcome of a reconnection, which the console's page at the path `page` shows.
+    /// Prints the outcome of a reconnection, which the console shows on the page at the path
+    /// `page`.
     ///
     /// # Errors
     /// The reconnection failed.
@@ -168,7 +169,8 @@ impl<'a> ConsoleCommandSession<'a> {
     }
 }
 
-/// Submits a form to the console, or requests one of its pages.
+/// Submits `form` to the console at `path`, or requests the page at `path` if `form` is `None`.
+/// Fails if the server does not answer within 30 s.
 async fn send(
     origin: &str,
     path: &str,
@@ -200,7 +202,7 @@ async fn text(response: Response<Incoming>) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
-/// Returns the notice on a page of the console as text.
+/// Returns the text of the notice on a console page, without its HTML.
 fn notice(page: &str) -> String {
     let notice = page.split_once("class=\"notice\"").and_then(|(_, rest)| rest.split_once('>'));
     let text = notice.and_then(|(_, rest)| rest.split_once("</p>")).map_or("", |(text, _)| text);

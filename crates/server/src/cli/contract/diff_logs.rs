@@ -11,7 +11,7 @@ use crate::cli::{complain, print};
 
 /// Default envelope log to check: the newest one that `contract check` writes.
 const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
-/// Default envelope log to compare with.
+/// Default envelope log that the checked log is compared with.
 const GOLDEN_LOG: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
 /// Fields of an envelope log that differ between runs. The ids differ, too, unless both logs are
 /// deterministic.
@@ -58,7 +58,7 @@ pub(super) struct DiffLogsArgs {
 #[derive(Default)]
 pub(super) struct EnvelopeLogComparison {
     ignored: Vec<String>,
-    /// Fields to ignore, instead of the default fields, which vary between runs.
+    /// Fields to ignore. `None` stands for the default fields, which vary between runs.
     whitelist: Option<Vec<String>>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct EnvelopeLogComparison {
 pub(super) struct EnvelopeLogDifference {
     /// Line number in the log, from 1.
     line: usize,
-    /// Name of the field that differs. Empty if the whole line does.
+    /// Name of the field that differs. Empty if the complete lines differ.
     field: String,
     golden: Option<Value>,
     new: Option<Value>,
@@ -140,8 +140,8 @@ impl EnvelopeLogComparison {
         Ok(all)
     }
 
-    /// Removes records that are equal in `new` and `golden` from both, on whatever lines they are.
-    /// Each record pairs with one other.
+    /// Replaces equal records in `new` and `golden` by `None`, regardless of their line numbers.
+    /// Each record is paired with at most one record of the other log.
     fn remove_equal(&self, new: &mut [Option<Value>], golden: &mut [Option<Value>]) {
         let is_equal = |new: &Value, golden: &Option<Value>| {
             let mut differences = Vec::new();
@@ -194,8 +194,8 @@ impl EnvelopeLogComparison {
     }
 }
 
-/// Returns true if the ids of the envelope `record` are derived from its request. RAGX's golden log
-/// has placeholders instead.
+/// Returns true if the ids of the envelope `record` are derived from its request. The ids in RAGX's
+/// golden log are placeholders, for which this returns false.
 fn has_fixed_ids(record: &Value) -> bool {
     let is_uuid = |field: &str| {
         let id = record[field].as_str().unwrap_or_default();
@@ -205,10 +205,11 @@ fn has_fixed_ids(record: &Value) -> bool {
         && ID_FIELDS.into_iter().all(|field| record.get(field).is_none() || is_uuid(field))
 }
 
-/// Path of a field that differs, with its two values.
+/// Path of a field that differs, with its values in the new log and in the golden log.
 type EnvelopeFieldDifference = (String, Option<Value>, Option<Value>);
 
-/// Collects the innermost fields in which the records `new` and `golden` differ.
+/// Adds to `found` the innermost fields in which the records `new` and `golden` differ. `at` is the
+/// path of the fields that contain the two records.
 fn collect_differences(
     at: &str,
     new: Option<&Value>,

@@ -70,7 +70,11 @@ pub(super) fn run(args: &ContractSchemasArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the schemas named `name`: of envelopes or calls, or of the tool with this id.
+/// Returns the schemas named `name`: a schema of envelopes or calls, or the input or output schemas
+/// of the tool with the id `name`.
+///
+/// # Errors
+/// No schema has this name, or the tool has no output schema.
 fn find_schemas(
     registry: &SchemaRegistry,
     name: &str,

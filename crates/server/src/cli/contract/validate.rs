@@ -50,7 +50,8 @@ pub(super) fn run(args: &ContractValidateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Validates the asset file. Returns an error report if nothing could be validated.
+/// Validates the asset file. Returns the report as an error if the file could not be validated at
+/// all.
 fn validate_asset(args: &ContractValidateArgs) -> Result<ValidationReport, ValidationReport> {
     let asset = read_asset(&args.path)?;
     let assets =

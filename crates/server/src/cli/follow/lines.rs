@@ -15,7 +15,7 @@ use super::terminal_text::{IncompleteOutputLine, plain_line, repeats_line};
 /// Maximum number of progress updates that wait to be written.
 const WAITING: usize = 256;
 
-/// A thread that writes progress and output as lines, with its queue.
+/// Thread that writes progress and output as lines, with the sender to its queue.
 pub(in crate::cli) struct ProgressLineDisplay {
     sender: ProgressUpdateSender,
     writing: JoinHandle<()>,
@@ -83,7 +83,8 @@ impl<W: Write> ProgressLineWriter<W> {
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
-    /// Writes the queued progress updates as lines, until the queue ends.
+    /// Writes the queued progress updates as lines, until the queue ends. Also reports the number
+    /// of updates in `lost`.
     fn write_all_of(
         &mut self,
         mut waiting: Receiver<Option<ProgressUpdate>>,
@@ -190,7 +191,7 @@ fn stream_name(stream: OutputStreamKind) -> &'static str {
     }
 }
 
-/// Returns the log level as the prefix of a line.
+/// Returns the prefix of a log line for `level`.
 pub(super) fn level_name(level: toolgate_contract::LogLevel) -> &'static str {
     use toolgate_contract::LogLevel;
     match level {

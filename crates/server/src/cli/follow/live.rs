@@ -41,7 +41,7 @@ pub(in crate::cli) struct ProgressBarHandle {
 /// Drawing state of the progress bar.
 enum ProgressBarState {
     Visible(ProgressBar),
-    /// The bar is hidden, because the terminal is used for something else, such as a question.
+    /// The bar is hidden, because the terminal shows something else, such as a question.
     Hidden,
     /// The bar has ended permanently.
     Ended,
@@ -50,11 +50,11 @@ enum ProgressBarState {
 /// Guard that hides the progress bar until it is dropped.
 pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressBarHandle);
 
-/// The content of the progress bar. Clones share it.
+/// Content of the progress bar, behind a lock. Clones share the content.
 #[derive(Clone)]
 pub(in crate::cli) struct SharedProgressContent(Arc<Mutex<ProgressBarContent>>);
 
-/// Content of the progress bar: state, message and output.
+/// Content of the progress bar: name, progress, message and last lines of output.
 struct ProgressBarContent {
     name: String,
     since: Instant,
@@ -142,7 +142,7 @@ impl SharedProgressContent {
         self.scene().take(update);
     }
 
-    /// Starts drawing the progress bar.
+    /// Starts drawing the progress bar on standard error, and returns a handle to stop it.
     fn draw(&self) -> Option<ProgressBar> {
         let head = self.clone();
         let tail = self.clone();

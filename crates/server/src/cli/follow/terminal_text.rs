@@ -10,13 +10,13 @@ const LINE_BYTES: usize = 16 << 10;
 /// Width of a tab in terminal columns.
 const TAB: usize = 8;
 
-/// The start of a line of program output, whose end has not arrived yet.
+/// The incomplete last line of a program's output, whose end has not arrived yet.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct IncompleteOutputLine(String);
 
 impl IncompleteOutputLine {
-    /// Adds `text` to the incomplete line. Passes each line that is complete then to `each`, and
-    /// keeps the rest.
+    /// Appends `text` to the incomplete line. Calls `each` for each line that is now complete, and
+    /// keeps the incomplete rest.
     pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
         for piece in text.split_inclusive('\n') {
             match piece.strip_suffix('\n') {
@@ -84,7 +84,7 @@ pub(in crate::cli) fn plain_line(line: &str) -> String {
     plain
 }
 
-/// Returns `text` with each line as [`plain_line`] returns it, and with its line ends.
+/// Returns `text` with each line cleaned by [`plain_line`]. Line ends are kept.
 pub(in crate::cli) fn plain_text(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -105,12 +105,12 @@ pub(in crate::cli) fn repeats_line(message: &str, raw: &str) -> bool {
     !message.is_empty() && line.trim().starts_with(message)
 }
 
-/// Skips the rest of a terminal control sequence, up to its final letter.
+/// Skips the rest of a terminal control sequence, up to and including its final letter.
 fn skip_control(chars: &mut std::str::Chars<'_>) {
     let _ = chars.find(|c| matches!(c, '\u{40}'..='\u{7e}'));
 }
 
-/// Skips the rest of a terminal control string, up to a bell or string terminator.
+/// Skips the rest of a terminal control string, up to and including a bell or string terminator.
 fn skip_string(chars: &mut std::str::Chars<'_>) {
     while let Some(c) = chars.next() {
         match c {

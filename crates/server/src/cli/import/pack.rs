@@ -10,7 +10,7 @@ pub(super) struct ImportedPack {
     pub(super) text: String,
     /// Ids of the commands in the pack.
     pub(super) commands: Vec<String>,
-    /// Parts of the program that could not be imported, one sentence each.
+    /// Parts of the program that could not be imported, with reasons, one sentence each.
     pub(super) left_out: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct ImportedPackArgument {
     /// Value that the program uses if this argument is missing.
     pub(super) default: Option<Value>,
     pub(super) aliases: Vec<String>,
-    /// True if a list is passed as one option with several values. Otherwise the option is repeated
+    /// True if a list is passed as one option with several values. False if the option is repeated
     /// for each value.
     pub(super) is_list_after_option: bool,
     /// True if a single `-` is a valid value of the argument.

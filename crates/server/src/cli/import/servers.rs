@@ -46,11 +46,11 @@ const READ_KEYS: [&str; 18] = [
     "startup_timeout_sec",
     "tool_timeout_sec",
 ];
-/// Keys of a server's entry in a client's settings that have no meaning for toolgate.
+/// Keys of a server's entry in a client's settings that the import ignores.
 const IGNORED_KEYS: [&str; 8] =
     ["name", "title", "description", "id", "icon", "source", "gallery", "version"];
 
-/// Reason why toolgate itself is not imported.
+/// Reason why the import skips toolgate itself.
 const IS_TOOLGATE_ITSELF: &str = "this server is toolgate itself, which would start itself again \
                                   and again; to serve another folder, write the table by hand";
 
@@ -175,17 +175,17 @@ impl McpServerImport<'_> {
     }
 }
 
-/// Names of upstreams that are taken.
+/// Names of upstreams that a further imported upstream cannot have.
 struct ImportedUpstreamNames {
     /// Names of upstreams that are already in the file to write.
     known: Vec<String>,
-    /// Names that this import has given to upstreams, each with the client's name for the server.
+    /// Names that this import has given to upstreams, with each server's name in the client.
     imported: BTreeMap<String, String>,
 }
 
 impl ImportedUpstreamNames {
-    /// Returns a free upstream name for the client's server `name`. Returns `None` if the file to
-    /// write already has this server, or if this import has added it.
+    /// Returns a free upstream name for the server `name` of a client. Returns `None` if the output
+    /// file already has this server, or if this import has already added it.
     fn find_free(&self, name: &str) -> Option<String> {
         if self.imported.values().any(|imported| imported == name) {
             return None;
@@ -201,7 +201,7 @@ impl ImportedUpstreamNames {
     }
 }
 
-/// Returns the MCP servers in a client's settings `content`, those of the project `root` first.
+/// Returns the MCP servers in a client's settings `content`, first those of the project `root`.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -215,8 +215,7 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
 
-/// Secrets in the entries of all upstreams, by the name of the environment variable that replaces
-/// each.
+/// Secrets of all imported upstreams, by the name of the environment variable that replaces each.
 type SecretsByVariable = BTreeMap<String, String>;
 
 /// An upstream to write into toolgate's settings.
@@ -235,7 +234,7 @@ impl ImportedUpstream {
         Self { name, table: Table::new(), notes: Vec::new(), secrets, folder: ".".to_owned() }
     }
 
-    /// Converts a client's entry for `server`. Returns the reason if that is impossible.
+    /// Reads `server`, a server's entry in a client's settings. The error is a reason to skip it.
     fn read(mut self, server: &Value, root: &Path) -> Result<Self, String> {
         let server = &flatten_entry(server.as_object().ok_or("it is not a table")?);
         let text = |key: &str| server.get(key).and_then(Value::as_str);
@@ -267,7 +266,7 @@ impl ImportedUpstream {
         Ok(self)
     }
 
-    /// Reads a client's entry for a server that is a program.
+    /// Reads a client's entry for a server that `command` starts. The error is a reason to skip it.
     fn read_program(
         &mut self,
         command: &str,
@@ -312,7 +311,7 @@ impl ImportedUpstream {
         Ok(())
     }
 
-    /// Reads the list of environment variables that a program gets from its client.
+    /// Reads `passed`, a client's list of environment variables that the server's program gets.
     fn read_passed_variables(&mut self, passed: Option<&Value>) {
         let passed = passed.and_then(Value::as_array).into_iter().flatten();
         let name = |one: &Value| one.as_str().or(one["name"].as_str()).map(str::to_owned);
@@ -360,7 +359,7 @@ impl ImportedUpstream {
         self.put_table("headers", headers);
     }
 
-    /// Adds a note for each setting of the client's entry that is not imported.
+    /// Adds a note for each setting of the client's entry that the import does not read.
     fn note_unread(&mut self, server: &Map<String, Value>) {
         let for_other: &[&str] = match self.table.contains_key("url") {
             true => &["args", "env", "env_vars", "cwd"],
@@ -387,7 +386,7 @@ impl ImportedUpstream {
         self.leave_out(filters.denied_tools(name));
     }
 
-    /// Excludes `tools` in the upstream's setting `tools`.
+    /// Adds `tools` to the upstream's setting `tools` as excluded tools.
     fn leave_out(&mut self, tools: Vec<String>) {
         let known = self.table.get("tools").and_then(toml::Value::as_array);
         // Without a tool to serve, exclusions alone would serve all others.
@@ -410,9 +409,9 @@ impl ImportedUpstream {
         }
     }
 
-    /// Converts a table of environment variables or HTTP headers of a client's entry. A secret
-    /// value is replaced by a reference to an environment variable, whose name the function
-    /// `variable` picks.
+    /// Converts the table `all` of environment variables or HTTP headers in a client's entry.
+    /// Replaces each secret value by a reference to an environment variable, whose name the
+    /// function `variable` determines.
     fn convert_named(
         &mut self,
         all: Option<&Value>,
@@ -439,7 +438,8 @@ impl ImportedUpstream {
         table
     }
 
-    /// Replaces the secrets in `word`, a URL or the argument after `before`, by references.
+    /// Replaces secrets in `word`, a URL or the argument after `before`, by references to
+    /// variables.
     fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
@@ -460,8 +460,9 @@ impl ImportedUpstream {
         self.convert_variables(&(clean + &word[at..]))
     }
 
-    /// Returns a reference to the environment variable for the secret `value` of `name`. If another
-    /// secret has the name `variable`, picks a similar name.
+    /// Returns a reference to an environment variable for the secret `value`. Uses the name
+    /// `variable`, or a similar one if another secret has that name. Adds a note that the user must
+    /// set the variable for `name`.
     fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
@@ -478,7 +479,7 @@ impl ImportedUpstream {
         format!("${{{variable}}}")
     }
 
-    /// Converts references to variables in `text` from the syntax of clients.
+    /// Converts references to variables in `text` from a client's syntax to that of toolgate.
     fn convert_variables(&mut self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -520,8 +521,7 @@ impl ImportedUpstream {
     }
 }
 
-/// Returns the members of a client's entry for a server, together with those of a nested `command`.
-/// Older versions of Zed write entries in this form.
+/// Returns the members of a server's entry and of its nested `command`, as old versions of Zed use.
 fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     let mut entry = server.clone();
     if let Some(Value::Object(nested)) = server.get("command") {
@@ -545,7 +545,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Converts `$NAME`, which Gemini CLI allows, to `${NAME}`.
+/// Converts each reference `$NAME`, which Gemini CLI allows, to `${NAME}`.
 fn with_braces(text: &str) -> String {
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     match text.strip_prefix('$') {
@@ -575,7 +575,7 @@ fn upstream_name(name: &str) -> String {
     if valid.is_empty() { "_".to_owned() } else { valid }
 }
 
-/// Returns the names of the upstreams that `file` already has.
+/// Returns the names of the upstreams in the settings `file`, or none if there is no such file.
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = match std::fs::read_to_string(file) {

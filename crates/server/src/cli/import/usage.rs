@@ -1,4 +1,4 @@
-//! Parses the usage line of Python's argparse for the number of values of each option.
+//! Parses the usage text of Python's argparse to find the number of values of each option.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ pub(super) struct CommandUsageLine {
 }
 
 impl CommandUsageLine {
-    /// Parses the help that a program `printed`, from `usage:` to the next empty line.
+    /// Parses the help text `printed` of a program, from `usage:` to the next empty line. Returns
+    /// `None` if the text has no usage.
     pub(super) fn parse(printed: &str) -> Option<Self> {
         let (_, usage) = printed.split_once("usage: ")?;
         let usage = usage.split("\n\n").next().unwrap_or_default();
@@ -73,7 +74,8 @@ impl CommandUsageLine {
         }
     }
 
-    /// Parses the groups in parentheses, such as `(--a | --b)`, of which one option is required.
+    /// Reads the groups in parentheses, such as `(--a | --b)`, from `tokens` into `choices`. One
+    /// option of each group is required.
     fn read_choices(&mut self, tokens: &[&str]) {
         for group in tokens.split(|token| *token == "(").skip(1) {
             let group = group.split(|token| *token == ")").next().unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Imports Zyra from `zyra generate-manifest` and the usage of each command.
+//! Imports the commands of Zyra from the manifest that `zyra generate-manifest` writes, and from
+//! the usage of each command.
 //!
-//! The manifest contains names, types, choices and defaults. Only the usage contains the number of
-//! values of an option. Zyra's own API adds argument aliases and two searches, which are in
-//! neither.
+//! The manifest contains names, types, allowed values and defaults. Only the usage contains the
+//! number of values of an option. Zyra's API also has argument aliases and two searches, which this
+//! module adds.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -33,7 +34,8 @@ deadline_ms = 600000
 env = { MPLBACKEND = "Agg", MPLCONFIGDIR = ".cache/matplotlib", PYTHONUNBUFFERED = "1" }
 "#;
 
-/// Argument aliases that Zyra's API accepts for all commands (`_normalize_args`).
+/// Argument aliases that Zyra's API accepts for all commands (`_normalize_args`), each with the
+/// argument that it stands for.
 const ALIASES: [(&str, &str); 5] = [
     ("file", "file_or_url"),
     ("src", "input"),
@@ -42,7 +44,8 @@ const ALIASES: [(&str, &str); 5] = [
     ("target", "output"),
 ];
 
-/// Argument aliases that only some of Zyra's commands have.
+/// Argument aliases of single Zyra commands: each command, with pairs of an alias and the argument
+/// that it stands for.
 const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("process decode-grib2", &[("input", "file_or_url")]),
     (
@@ -139,7 +142,7 @@ fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
     Ok(manifest)
 }
 
-/// Runs Zyra to write its manifest of commands.
+/// Runs Zyra to write its manifest of commands, and returns the manifest.
 #[allow(clippy::disallowed_methods, reason = "a file of our own, read once")]
 fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
     let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
@@ -158,7 +161,8 @@ fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
     parse(&text?)
 }
 
-/// Reads the usage of each of Zyra's commands, several in parallel.
+/// Runs `--help` of each of Zyra's commands, several in parallel, and returns the parsed usage by
+/// command. `None` stands for a usage that could not be parsed.
 fn usages<'m>(
     program: &Path,
     manifest: &'m Map<String, Value>,
@@ -180,8 +184,8 @@ fn usages<'m>(
     Ok(usages)
 }
 
-/// Reads the usage of the command `words` of Zyra. If its `--help` does not work, the usage is in
-/// the error.
+/// Reads the usage of the Zyra command `words` from `--help`, or from the error message if `--help`
+/// fails. Returns `None` if no usage was found.
 fn usage(program: &Path, words: &str) -> anyhow::Result<Option<CommandUsageLine>> {
     let words = || words.split(' ').map(Into::into);
     let help = run(program, words().chain(["--help".into()]).collect())?;
@@ -333,7 +337,7 @@ fn text(value: &Value) -> String {
         .map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Adds the aliases that Zyra's API accepts for `arguments` of the command `words`.
+/// Adds the aliases that Zyra's API accepts for the command `words` to its `arguments`.
 fn add_aliases(words: &str, arguments: &mut [ImportedPackArgument]) {
     let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
     let own = own.map_or(&[][..], |(_, aliases)| aliases);

@@ -51,7 +51,8 @@ pub(super) fn exit_code(job: &JobSnapshot) -> Option<i64> {
     output(job)?.value.get("exit_code")?.as_i64()
 }
 
-/// Formats the job's progress or exit code.
+/// Returns the exit code of the job's program as text or, while the job runs, its progress in
+/// percent. Empty if neither is known.
 pub(super) fn progress_text(job: &JobSnapshot) -> String {
     match (exit_code(job), job.state) {
         (Some(code), _) => format!("exit {code}"),
@@ -60,7 +61,8 @@ pub(super) fn progress_text(job: &JobSnapshot) -> String {
     }
 }
 
-/// Returns the time for which the job ran, or has been running.
+/// Returns the time for which the job ran, or has been running until `now`. Returns `None` if the
+/// job has not started.
 pub(super) fn running_time(job: &JobSnapshot, now: Timestamp) -> Option<Duration> {
     let until = if job.state.is_terminal() { job.updated } else { now };
     match (job.started, job.state) {
@@ -69,7 +71,7 @@ pub(super) fn running_time(job: &JobSnapshot, now: Timestamp) -> Option<Duration
     }
 }
 
-/// Returns the time between two timestamps. Zero if the clock was set back.
+/// Returns the time between two timestamps, or zero if `to` is earlier than `from`.
 pub(super) fn time_between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use toolgate_host::JobService;
 
 use super::PAGE;
 
-/// Fewest digits with which the beginning of an id identifies a job.
+/// Minimum number of digits at the beginning of an id that identify a job.
 const DIGITS_MIN: usize = 4;
 /// Maximum number of jobs that an error about an ambiguous id lists.
 const NAMED_MAX: usize = 5;
@@ -39,6 +39,9 @@ pub(super) async fn newest_jobs(
 }
 
 /// Returns the job with the id `id`, or the only job whose id starts with `id`.
+///
+/// # Errors
+/// No job or more than one job has such an id.
 pub(super) async fn find_job(jobs: &JobService, id: &str) -> Result<JobSnapshot, CallError> {
     let id = id.to_ascii_lowercase();
     let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -24,20 +24,20 @@ use crate::cli::{complain, print};
 
 /// Number of bytes that are copied at once from a job's file.
 const COPY_BYTES: usize = 256 << 10;
-/// Exit code after ctrl-c.
+/// Exit code after the user pressed Ctrl+C.
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Options for the display of one job.
 pub(super) struct JobDisplayOptions {
-    /// Follow the job until it ends.
+    /// True to show the job's progress and output until the job ends.
     pub(super) follow: bool,
-    /// Print JSON.
+    /// True to print JSON instead of text.
     pub(super) json: bool,
 }
 
 type JobDisplayResult = anyhow::Result<Result<ExitCode, CallError>>;
 
-/// Shows the state, output and result of `job`.
+/// Prints the state, output and result of `job`.
 pub(super) async fn show_job(
     jobs: &JobService,
     mut job: JobSnapshot,
@@ -85,7 +85,7 @@ pub(super) async fn show_job(
     }))
 }
 
-/// Writes a file that `job` produced.
+/// Writes the file `name` that `job` produced to the path `to`.
 pub(super) async fn write_artefact(
     host: &Host,
     job: &JobSnapshot,
@@ -121,7 +121,8 @@ pub(super) async fn write_artefact(
     Ok(Ok(ExitCode::SUCCESS))
 }
 
-/// Follows the job until it ends. Returns `None` if the user stops before.
+/// Shows the job's progress and output until the job ends, and returns the ended job. Returns
+/// `None` if `stop` is cancelled before.
 async fn follow(
     jobs: &JobService,
     job: &JobSnapshot,
@@ -159,7 +160,7 @@ async fn follow(
     ended
 }
 
-/// Prints the output so far of a job that has not ended.
+/// Prints the output that a job has printed so far, if the job has not ended.
 async fn print_so_far(
     jobs: &JobService,
     job: &JobSnapshot,
@@ -256,7 +257,7 @@ fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
     copy(from, &mut to).with_context(|| format!("cannot write `{shown}`"))
 }
 
-/// Copies the whole file `from`, whatever its current position is.
+/// Copies the file `from` from its first to its last byte, regardless of its current read position.
 fn copy(from: &File, to: &mut impl Write) -> io::Result<()> {
     let mut piece = vec![0; COPY_BYTES];
     let mut done = 0;

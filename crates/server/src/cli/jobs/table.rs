@@ -11,7 +11,7 @@ use super::describe::{error, progress_text, running_time, time_between};
 use crate::cli::follow::terminal_text::{cut_to_width, format_age, format_duration, plain_line};
 
 const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "DONE", "WHEN", "RAN", "MESSAGE"];
-/// Columns of the table of jobs that are dropped first on a narrow terminal.
+/// Indexes of the columns that the table of jobs drops on a narrow terminal, in this order.
 const DROPPED_FIRST: [usize; 3] = [5, 3, 4];
 /// Width of the message column, in characters, below which other columns are dropped.
 const MESSAGE_WIDTH_MIN: usize = 12;
@@ -32,7 +32,7 @@ pub(super) fn format_table(jobs: &[JobSnapshot]) -> String {
     format_rows(rows, width)
 }
 
-/// Returns the first digits of a job's id, enough to identify it.
+/// Returns the first eight digits of a job's id, which usually identify the job.
 pub(super) fn short_id(job: &JobSnapshot) -> String {
     job.id.to_string().chars().take(DIGITS).collect()
 }

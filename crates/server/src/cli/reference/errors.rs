@@ -1,4 +1,4 @@
-//! The page of errors. The dialects' own encoders supply each code.
+//! The reference page of errors. The encoders of the dialects supply each code.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the meaning of an error, and advice, for the reference.
+/// Returns two texts for the reference: the meaning of an error, and advice to the caller.
 fn explain(error: &CallError) -> (&'static str, &'static str) {
     match error {
         CallError::UnknownTool { .. } => (
@@ -318,7 +318,7 @@ fn code_table(dialect: &str, requests: ErrorSampleRequests) -> anyhow::Result<St
     Ok(table)
 }
 
-/// Returns the reply to `request` if the host refuses it with `error`.
+/// Returns the reply that the client gets if the host refuses `request` with `error`.
 fn answer(request: &PendingHostRequest, error: &CallError) -> Option<Reply> {
     let Some(origin) = &request.origin else {
         return request.encoder.encode_reply(Err(error.clone()));
@@ -362,7 +362,8 @@ fn json_body(reply: &Reply) -> Value {
     }
 }
 
-/// Returns a table of the refusals of transports, with a column for each dialect.
+/// Returns a table of the errors with which transports refuse messages, with a column for each
+/// dialect.
 fn refusal_table() -> anyhow::Result<String> {
     let refusals = [
         FrameRefusal::TooLarge { limit: 1 << 20 },
@@ -402,8 +403,8 @@ fn refusal_table() -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// Returns the reply in `reading`, a request as its dialect parsed it, if the dialect refused the
-/// request.
+/// Returns the dialect's reply if the dialect refused the parsed frame `reading`, or `None` if it
+/// accepted the frame.
 fn reply_of(reading: ParsedFrame) -> Option<Reply> {
     match reading {
         ParsedFrame::Reply(reply) => Some(reply),
@@ -427,7 +428,7 @@ fn refusal_cause(refusal: &FrameRefusal) -> &'static str {
     }
 }
 
-/// Returns `text` in a form for a cell of a Markdown table.
+/// Escapes `text` for a cell of a Markdown table.
 fn in_table(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,4 +1,5 @@
-//! The page of events and audit records: their fields, and the message of each in each dialect.
+//! The reference page of events and audit records: their fields, and the message of each in each
+//! dialect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,8 @@ The `outcome` of a record has one of these values:
 - the reason of an [error](errors.md)
 ";
 
-/// Sample messages of one kind of stream, each with the event that causes it.
+/// Sample messages of a stream: descriptions of events, each with the message that the event
+/// causes, or `None` if the dialect sends none.
 type StreamMessageExamples = Vec<(String, Option<Bytes>)>;
 
 /// Returns the reference page of events.

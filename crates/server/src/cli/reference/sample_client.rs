@@ -1,4 +1,4 @@
-//! Sample requests to each dialect, for pages that show what its encoders send.
+//! Sample requests to each dialect, for reference pages that show the dialects' messages.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub(super) fn dialect(name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
     found.with_context(|| format!("no dialect is named `{name}`"))
 }
 
-/// Sends `frames` as one client of the dialect `name`, and returns the last frame as the dialect
-/// parsed it.
+/// Passes `frames` to the dialect `name` as messages of one client. Returns the last frame as the
+/// dialect parsed it.
 pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<ParsedFrame> {
     let mut conversation = dialect(name)?.start_conversation(&Caller::local());
     let mut last = None;
@@ -52,7 +52,8 @@ pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<Parsed
     last.context("there are no frames")
 }
 
-/// Returns the request that the last of `frames` makes.
+/// Passes `frames` to the dialect `name` as messages of one client. Returns the request that the
+/// last frame makes.
 pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingHostRequest> {
     match read(name, frames)? {
         ParsedFrame::Request(request) => Ok(request),

@@ -62,7 +62,7 @@ impl StartupBanner<'_> {
         Ok(())
     }
 
-    /// Returns the address of the console, with a link that works once if no key is needed.
+    /// Returns the address of the console. If no API key is needed, the address is a one-time link.
     fn console(&self) -> anyhow::Result<Option<String>> {
         let Some(origin) = &self.origin else { return Ok(None) };
         if self.config.server.console == ConsoleMode::Off {
@@ -81,8 +81,8 @@ impl StartupBanner<'_> {
         Some(format!("{origin}/mcp"))
     }
 
-    /// Returns the URL of the MCP endpoint. If the shared listener does not serve MCP, returns its
-    /// address and dialects.
+    /// Returns the URL of the MCP endpoint. If the shared listener does not serve MCP, returns the
+    /// listener's address and dialects instead.
     fn place(&self) -> Option<String> {
         let origin = self.origin.as_deref()?;
         Some(self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
@@ -91,8 +91,8 @@ impl StartupBanner<'_> {
         }))
     }
 
-    /// Returns the number of tools by toolset. If callers need a credential, these are the tools of
-    /// all keys together.
+    /// Returns the number of tools by toolset as text. If callers need a credential, counts the
+    /// tools that at least one API key allows.
     fn tools(&self) -> anyhow::Result<String> {
         let needs_credential = self.config.requires_credential()?;
         let callers: Vec<_> = match needs_credential {
@@ -152,7 +152,7 @@ impl StartupBanner<'_> {
     }
 }
 
-/// Prints on a terminal how to stop the server, after all addresses.
+/// Prints on a terminal how to stop the server.
 #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
 pub(super) fn print_stop_hint() {
     if std::io::stderr().is_terminal() {

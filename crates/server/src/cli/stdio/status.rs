@@ -20,7 +20,7 @@ const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 /// Style of the status reports that a stdio server prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusReportStyle {
-    /// Plain messages, and a ready file if the settings name one.
+    /// Plain messages. A ready file exists if the settings name one.
     Plain,
     /// The status lines that Synesthetic's clients parse, and the ready file.
     Synesthetic,
@@ -32,8 +32,8 @@ impl StatusReportStyle {
         if dialect == "synesthetic" { Self::Synesthetic } else { Self::Plain }
     }
 
-    /// Holds back the log in the style of Synesthetic, because the first line must report readiness
-    /// or failure.
+    /// Holds back the log in the Synesthetic style, because the first printed line must report
+    /// readiness or failure. Does nothing in the plain style.
     pub(super) fn hold_log(self) {
         match self {
             Self::Plain => {}
@@ -41,7 +41,8 @@ impl StatusReportStyle {
         }
     }
 
-    /// Checks `config` against the requirements of the dialect's clients and applies them.
+    /// Changes `config` as the clients of the dialect require. Fails if `config` contradicts their
+    /// requirements.
     pub(super) fn prepare_config(self, config: &mut Config) -> anyhow::Result<()> {
         match self {
             Self::Plain => Ok(()),
@@ -57,7 +58,8 @@ impl StatusReportStyle {
         }
     }
 
-    /// Reports that the server could not start.
+    /// Reports that the server could not start because of `err`. The plain style returns `err`. The
+    /// Synesthetic style prints a status line and returns the exit code 2.
     pub(super) fn report_failure(self, err: anyhow::Error) -> anyhow::Result<ExitCode> {
         match self {
             Self::Plain => Err(err),
@@ -70,7 +72,8 @@ impl StatusReportStyle {
         }
     }
 
-    /// Reports that the server is ready. Called right before the server reads its first line.
+    /// Reports that the server is ready, and writes the ready file. Called right before the server
+    /// reads its first line.
     pub(super) fn report_ready(
         self,
         root: &Path,
@@ -100,7 +103,7 @@ impl StatusReportStyle {
         }
     }
 
-    /// Reports that the server has ended.
+    /// Reports that the server has ended. Prints nothing in the plain style.
     pub(super) fn report_end(self) {
         match self {
             Self::Plain => {}
@@ -119,7 +122,7 @@ fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// Prints a status line to standard error, ignoring failures.
+/// Prints a status line to standard error. Ignores failures.
 fn print_line(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

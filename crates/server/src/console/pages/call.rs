@@ -1,4 +1,4 @@
-//! One call in full: why it failed, what it did, and its record.
+//! Page about one call: the reason of a failure, the changes or the output, and the audit record.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::console::layout::{ConsolePage, field, moment, scrolling_table};
 use crate::console::{WebConsole, keeps_recent_calls};
 use crate::telemetry::call_lines::duration_text;
 
-/// Names of arguments whose value may be the subject of a call, the most frequent first.
+/// Names of arguments whose value may be the subject of a call, such as a path. The most frequent
+/// names are first.
 const SUBJECT_NAMES: [&str; 8] =
     ["path", "file_path", "uri", "url", "repo", "project", "folder", "id"];
 
@@ -51,13 +52,14 @@ fn details(console: &WebConsole, session: &ConsoleSession, record: &ParsedAuditR
     }
 }
 
-/// Returns the kept arguments and result of the call of `record`, unless the settings in force
-/// forbid it.
+/// Returns the arguments and the result of the call of `record`, if the server still has them in
+/// memory and the settings in force allow keeping them.
 fn recent_call(console: &WebConsole, record: &ParsedAuditRecord) -> Option<Arc<RecentCallDetails>> {
     kept_log(console)?.recent_call(record)
 }
 
-/// Returns the audit log, if it keeps recent calls under the settings in force.
+/// Returns the audit log if the settings in force allow the server to keep recent calls in memory,
+/// or `None` otherwise.
 pub(super) fn kept_log(console: &WebConsole) -> Option<Arc<AuditLog>> {
     let is_kept = keeps_recent_calls(&(console.sources.settings)());
     is_kept.then(|| console.sources.host.audit())
@@ -69,7 +71,7 @@ pub(super) fn changed_lines_text(counts: ChangedLineCounts) -> String {
     format!("+{added} −{removed} lines")
 }
 
-/// Returns in HTML why the call was refused or failed. Empty if it succeeded.
+/// Returns the reason in HTML why the call was refused or failed. Empty if the call succeeded.
 fn reason(console: &WebConsole, record: &ParsedAuditRecord) -> Markup {
     if is_refused(record) {
         return policy::refusal(console, record);
@@ -122,7 +124,7 @@ fn summary_table(record: &ParsedAuditRecord) -> Markup {
     }
 }
 
-/// Returns in HTML what the call did: its changes or its output, and its arguments.
+/// Returns the effects of the call in HTML: its changes or its output, and its arguments.
 fn work(
     console: &WebConsole,
     record: &ParsedAuditRecord,
@@ -154,7 +156,8 @@ fn work(
     }
 }
 
-/// Returns a sentence in HTML about why the arguments and the result of the call are not shown.
+/// Returns a sentence in HTML about the reason why the page does not show the arguments and the
+/// result of the call.
 fn not_kept(console: &WebConsole, record: &ParsedAuditRecord, has_arguments: bool) -> Markup {
     let is_own = console.sources.host.audit().has_written(record);
     let missing =
@@ -177,7 +180,8 @@ fn not_kept(console: &WebConsole, record: &ParsedAuditRecord, has_arguments: boo
     }
 }
 
-/// Returns the kept arguments `text` in HTML: each by its name, or the text itself if it was cut.
+/// Returns the arguments in the JSON `text` as HTML, each with its name. If the text was cut, it is
+/// shown unparsed.
 fn arguments_from_text(text: &str) -> Markup {
     let Ok(Value::Object(arguments)) = serde_json::from_str(text) else {
         return pre("Arguments", text);
@@ -208,12 +212,13 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// Returns `text` in HTML as it is, in a part of the page with a name and a scroll bar.
+/// Returns `text` as preformatted HTML with the accessible label `name`.
 fn pre(name: &str, text: &str) -> Markup {
     html! { pre tabindex="0" role="group" aria-label=(name) { (text) } }
 }
 
-/// Returns a link to the explanation of the policy decision about a call like that of `record`.
+/// Returns an HTML link to the console page that explains the policy decision about the call of
+/// `record`.
 fn explanation_link(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -229,7 +234,8 @@ fn explanation_link(
     }
 }
 
-/// Returns the arguments of a call, as far as its record contains them.
+/// Returns the arguments of the call of `record` that the server has recorded. `None` if it has
+/// none.
 fn recorded_input(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -247,7 +253,7 @@ fn recorded_input(
     Some(json!({ name: subject }))
 }
 
-/// Returns a link to the calls of the caller of `record` with the same `subject`.
+/// Returns an HTML link to the list of calls by the caller of `record` with the given `subject`.
 fn related(record: &ParsedAuditRecord, subject: &str) -> Markup {
     let address = format!(
         "/console/calls?caller={}&subject={}",
@@ -275,7 +281,8 @@ fn step_table(steps: &CallStepTimes) -> Markup {
     }
 }
 
-/// Returns an HTML table of the other fields of `record`, with the hashes last.
+/// Returns an HTML table of the fields of `record` that the page does not show elsewhere, with the
+/// hashes last.
 fn record_table(record: &ParsedAuditRecord) -> Markup {
     html! {
         h2 { "Record" }

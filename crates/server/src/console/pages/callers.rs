@@ -1,4 +1,4 @@
-//! Callers and keys: usage, last calls and expiry.
+//! Page about callers and keys: usage, last calls and expiry.
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
@@ -66,9 +66,9 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
 
 /// Callers with the most calls, for the console.
 struct MostActiveCallers {
-    /// Number of calls of each caller, and the time of its last call.
+    /// Callers with the most calls: the number of their calls, and the time of their last call.
     busiest: Vec<(CallStatistics, Option<Timestamp>)>,
-    /// Number of callers that are not in the list.
+    /// Number of further callers, which `busiest` does not contain.
     others: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Calls: a table with filters.
+//! Page with a filtered table of calls.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, HOST_NAME, outcome, scrolling_table, time};
 use crate::telemetry::call_lines::duration_text;
 
-/// Outcome in the filter of calls that selects the calls that the policy refused.
+/// Value of the outcome filter that selects the calls which the policy refused.
 const REFUSED: &str = "refused";
 /// Number of calls on a console page.
 const PAGE_SIZE: usize = 100;
-/// Periods that the filter of calls offers, in hours.
+/// Periods that the filter of calls offers: the label, and the length in hours.
 const PERIODS: [(&str, i64); 4] =
     [("the last hour", 1), ("24 hours", 24), ("7 days", 168), ("30 days", 720)];
 
-/// Filter of the console's list of calls, as the address of the page contains it.
+/// Filter of the console's list of calls, which the query of the page's URL contains.
 struct CallListFilter {
     records: AuditRecordFilter,
-    /// Period before now, in hours.
+    /// Length of the period before now that the list covers, in hours. `None` for all calls.
     hours: Option<i64>,
-    /// True to leave out calls of tools that only read.
+    /// True if the list leaves out calls of tools that only read.
     only_changes: bool,
 }
 
@@ -48,7 +48,7 @@ impl CallListFilter {
         Self { records, hours, only_changes: query.get("changes").is_some() }
     }
 
-    /// Returns the fields of the filter for the query of the page's address.
+    /// Returns the names and values of the query parameters that express this filter in a URL.
     fn address_fields(&self) -> Vec<(&'static str, String)> {
         let AuditRecordFilter { caller, tool, outcome, failed, since: _, subject } = &self.records;
         let texts =
@@ -61,7 +61,7 @@ impl CallListFilter {
         texts.chain(flags).chain(hours).collect()
     }
 
-    /// Returns the address of the page with the calls before `seq`, a number of an audit record.
+    /// Returns the URL of the page with the calls before the audit record with the number `seq`.
     fn older(&self, seq: u64) -> String {
         let mut address = format!("/console/calls?before={seq}");
         for (name, value) in self.address_fields() {
@@ -117,7 +117,8 @@ pub(super) async fn list(
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
 }
 
-/// Returns the outcomes of the calls in the last seven days, to suggest them.
+/// Returns the distinct outcomes of the calls in the last seven days, as suggestions for the
+/// filter.
 async fn outcomes(console: &WebConsole) -> BTreeSet<String> {
     let since = Some(Timestamp::now() - SignedDuration::from_hours(7 * 24));
     let filter = AuditRecordFilter { since, ..AuditRecordFilter::default() };
@@ -172,8 +173,8 @@ fn filter_form(filter: &CallListFilter, outcomes: &BTreeSet<String>) -> Markup {
     }
 }
 
-/// Returns an HTML table of the audit `records`, with the effects of the called tools if `effects`
-/// is given.
+/// Returns an HTML table of the audit `records`. If `effects` is given, the table also shows the
+/// effects of the called tools.
 pub(super) fn table<'r>(
     console: &WebConsole,
     records: impl Iterator<Item = &'r ParsedAuditRecord>,
@@ -237,8 +238,8 @@ pub(super) fn is_refused(record: &ParsedAuditRecord) -> bool {
     record.decision.as_deref() == Some("deny")
 }
 
-/// Returns the outcome of the call of `record` in HTML. If the policy refused the call, the code
-/// that the caller got is shown after that.
+/// Returns the outcome of the call of `record` in HTML. For a call that the policy refused, also
+/// shows the error code that the caller got.
 pub(super) fn outcome_cell(record: &ParsedAuditRecord) -> Markup {
     html! {
         @if is_refused(record) {

@@ -1,4 +1,4 @@
-//! Jobs of all callers: state, output, files and questions.
+//! Pages about the jobs of all callers: state, output, files and questions.
 
 use maud::{Markup, html};
 use toolgate_contract::printable::escape_lines;
@@ -91,7 +91,7 @@ pub(super) async fn single(
     Some(ConsolePage { title, section: SECTION, live, content })
 }
 
-/// Returns the last part of `text`, as much as the console shows.
+/// Returns the end of `text`, up to the number of bytes that the console shows.
 fn end_of(text: &str) -> String {
     let mut start = text.len().saturating_sub(OUTPUT_BYTES_MAX);
     while !text.is_char_boundary(start) {
@@ -174,7 +174,8 @@ fn files(job: &JobSnapshot) -> Markup {
     }
 }
 
-/// Returns the file `name` of the job `id` as a download. Browsers never show it as a page.
+/// Returns a reply with the file `name` of the job `id` as a download. The headers keep browsers
+/// from showing the file as a page.
 pub(super) async fn file(console: &WebConsole, id: &str, name: &str) -> Reply {
     let host = &console.sources.host;
     let job = match host.jobs() {

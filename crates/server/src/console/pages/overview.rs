@@ -1,4 +1,4 @@
-//! Overview page of the console: open confirmations and the state of the server.
+//! Overview page of the console: open confirmations, failures and the state of the server.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::console::{UpstreamWithPinChanges, WebConsole, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
 use crate::telemetry::call_lines::duration_text;
 
-/// Period that the figures of recent calls on the console's overview cover.
+/// Length of the period whose calls the console's overview summarizes.
 const WINDOW: SignedDuration = SignedDuration::from_mins(5);
 /// Maximum number of recent calls from which the console computes durations.
 const SAMPLE_MAX: usize = 1000;
@@ -40,36 +40,36 @@ const QUESTIONS_MAX: usize = 10;
 pub(super) const ASKS: &str = "asks";
 /// Maximum number of tools in the list of tools with the most failures on the console's overview.
 const FAILING_MAX: usize = 5;
-/// Number of newest failed calls in which the most frequent error of a tool is searched.
+/// Number of a tool's newest failed calls that are searched for the most frequent error.
 const ERRORS_MAX: usize = 100;
 /// Number of newest jobs that the console's overview searches for questions.
 const JOBS_MAX: usize = 100;
 
-/// Figures of the recent calls for the console's overview.
+/// Statistics of the recent calls for the console's overview.
 struct RecentCallStatistics {
     sample: Vec<ParsedAuditRecord>,
     hours: Vec<CallStatistics>,
     failing: Vec<ToolFailures>,
 }
 
-/// Numbers of failed calls of one tool.
+/// Statistics of the failed calls of one tool.
 struct ToolFailures {
     tool: String,
     /// Number of failed calls of the tool.
     calls: u64,
-    /// Outcomes of the failed calls as text, each with the number of calls that ended so.
+    /// Texts about the outcomes of the failed calls, each with the number of calls.
     outcomes: Vec<String>,
     error: Option<FrequentToolError>,
 }
 
-/// The most frequent error of a tool, or the newest of several that are equally frequent.
+/// The most frequent error of a tool. If several are equally frequent, the newest of them.
 struct FrequentToolError {
     text: String,
-    /// Number of different errors among the calls that were searched.
+    /// Number of different errors among the examined calls.
     different: usize,
-    /// Number of calls with this error among the calls that were searched.
+    /// Number of examined calls with this error.
     calls: usize,
-    /// Position of the newest call with this error in the audit log.
+    /// Sequence number of the audit record of the newest call with this error.
     seq: Option<u64>,
 }
 
@@ -204,7 +204,7 @@ async fn newest_jobs(console: &WebConsole) -> Vec<JobSnapshot> {
     jobs.list(None, None, JOBS_MAX).await.map(|page| page.jobs).unwrap_or_default()
 }
 
-/// Returns the questions to connected clients that wait for an answer, in HTML.
+/// Returns the open questions to connected clients in HTML, with forms that answer them.
 fn questions(console: &WebConsole, session: &ConsoleSession) -> Markup {
     let (oldest, count) = console.questions.oldest(QUESTIONS_MAX);
     html! {
@@ -216,8 +216,8 @@ fn questions(console: &WebConsole, session: &ConsoleSession) -> Markup {
     }
 }
 
-/// Returns the questions that a person may answer, for `toolgate console`, with the token for
-/// forms.
+/// Returns a JSON reply for `toolgate console`: the questions that a person may answer, and the
+/// CSRF token that forms repeat.
 pub(super) fn questions_json(console: &WebConsole, session: &ConsoleSession) -> Reply {
     let (all, _) = console.questions.oldest(usize::MAX);
     let answerable = all.iter().filter(|waiting| session.may_answer(waiting));
@@ -237,7 +237,7 @@ pub(super) fn questions_json(console: &WebConsole, session: &ConsoleSession) -> 
     layout::json(&body)
 }
 
-/// Returns the text of a question.
+/// Returns the text that a person reads about `question`.
 fn message(question: &ClientQuestion) -> &str {
     match question {
         ClientQuestion::Form { message, .. } | ClientQuestion::Visit { message, .. } => message,
@@ -271,7 +271,7 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     }
 }
 
-/// Returns the jobs and upstreams that wait for a person, in HTML.
+/// Returns the jobs and upstreams in HTML that need a person, such as jobs with a question.
 fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport, now: Timestamp) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();
@@ -306,7 +306,8 @@ fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport, now: Timestamp) ->
     }
 }
 
-/// Returns the upstreams whose tools differ from their pins, each with a form that approves them.
+/// Returns the upstreams whose tools differ from their pins in HTML, each with a form that approves
+/// the tools.
 async fn changed_pins(console: &WebConsole, session: &ConsoleSession) -> Markup {
     if (console.sources.settings)().pins.on_change == PinMismatchReaction::Allow {
         return Markup::default();
@@ -397,7 +398,7 @@ fn load(console: &WebConsole, jobs: &[JobSnapshot], report: &UpstreamCallReport)
     }
 }
 
-/// Returns a chart in HTML with a bar for each hour, and with failed calls in another color.
+/// Returns a bar chart of calls in HTML, with one bar per hour. Failed calls have another color.
 fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
     let most = hours.iter().map(|hour| hour.calls).max().unwrap_or(0);
     let scale = most.max(1);
@@ -464,7 +465,7 @@ fn failing(failing: &[ToolFailures]) -> Markup {
     }
 }
 
-/// Returns the error in HTML, as a link to the console page about the newest call with this error.
+/// Returns the text of `error` in HTML, linked to the page about the newest call with this error.
 fn frequent_error(error: &FrequentToolError) -> Markup {
     let FrequentToolError { text, different, calls, seq } = error;
     html! {

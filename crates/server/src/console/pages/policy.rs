@@ -1,4 +1,4 @@
-//! Policy: explains the decision about a call.
+//! Page of the console that explains the policy decision about a call.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::console::WebConsole;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
 
-/// Maximum number of policy rules on the console page.
+/// Maximum number of policy rules that the console page shows.
 const RULES_MAX: usize = 200;
 
 pub(super) fn page(console: &WebConsole, query: &FormFields) -> Option<ConsolePage<'static>> {
@@ -112,15 +112,16 @@ fn explanation(console: &WebConsole, settings: &Config, query: &FormFields, tool
     }
 }
 
-/// Returns the roles of the valid API key with the caller name `name`.
+/// Returns the roles of the valid API key with the caller name `name`. Empty if there is no such
+/// key.
 fn key_roles(settings: &Config, name: &str) -> Vec<String> {
     let keys = settings.valid_keys(Timestamp::now()).unwrap_or_default();
     let key = keys.into_iter().rfind(|key| key.name == name);
     key.map(|key| key.roles).unwrap_or_default()
 }
 
-/// Returns in HTML why the policy refused the call of `record`, and the lines of the settings that
-/// would allow the call.
+/// Returns the reason in HTML why the policy refused the call of `record`, with the lines of
+/// settings that would allow the call.
 pub(super) fn refusal(console: &WebConsole, record: &ParsedAuditRecord) -> Markup {
     let settings = (console.sources.settings)();
     let rule = record.rule.as_deref().unwrap_or_default();
@@ -182,14 +183,16 @@ fn advice(console: &WebConsole, settings: &Config, caller: &str, tool: &str, rul
     }
 }
 
-/// Returns the path of the settings file, or where it would be.
+/// Returns the path of the settings file. If the server has none, returns the default path in the
+/// workspace.
 fn settings_file(console: &WebConsole, settings: &Config) -> String {
     let file = settings.source.as_ref().map(|source| source.file.clone());
     let file = file.unwrap_or_else(|| console.sources.root.join(SETTINGS_FILE_NAME));
     file.display().to_string()
 }
 
-/// Returns in HTML what to do after a change of the policy rules in the settings file.
+/// Returns advice in HTML on the steps after a change of the policy rules in the settings file,
+/// such as `toolgate trust`.
 fn trust_advice(console: &WebConsole, settings: &Config) -> Markup {
     let folder = console.sources.root.display();
     html! {
@@ -204,12 +207,12 @@ fn trust_advice(console: &WebConsole, settings: &Config) -> Markup {
     }
 }
 
-/// Returns the name of a policy rule without the mark of a rule whose expression failed.
+/// Returns the name of a policy rule without the suffix that marks a rule whose expression failed.
 fn plain_name(rule: &str) -> &str {
     rule.strip_suffix(" (failed)").unwrap_or(rule)
 }
 
-/// Returns the lines of a policy rule that allows all calls of `tool` by `caller`.
+/// Returns the settings lines of a policy rule that allows all calls of `tool` by `caller`.
 fn allowing_rule(caller: &str, tool: &str) -> String {
     let rule = PolicyRule {
         name: format!("allow-{}", fold_name(tool)),
@@ -224,8 +227,8 @@ fn allowing_rule(caller: &str, tool: &str) -> String {
     format!("[[policy.rules]]\n{}", as_toml(&rule))
 }
 
-/// Returns the lines of the `[tools]` settings with which the rule `rule`, made of one of these
-/// settings, would not refuse calls of `tool`. `None` if the rule is none of these.
+/// Returns the lines of the `[tools]` settings that would allow calls of `tool`, if `rule` is the
+/// built-in rule of one of these settings. Returns `None` for any other rule.
 fn setting_lines(settings: &Config, tool: &str, rule: &str) -> Option<String> {
     let tools = &settings.tools;
     // TOML writes such lists of strings like JSON.

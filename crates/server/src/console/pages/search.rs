@@ -1,4 +1,4 @@
-//! Search: tries a query, and shows the state of the index.
+//! Page of the console that runs a search query, and shows the state of the search index.
 
 use maud::{Markup, html};
 use serde_json::json;
@@ -41,7 +41,7 @@ pub(super) async fn page(
     Some(ConsolePage { title: "Search".to_owned(), section: "/console/search", live: "", content })
 }
 
-/// Calls `tool` as the signed-in person, and returns its result.
+/// Calls `tool` as the signed-in person, and returns the result in HTML.
 async fn call(
     console: &WebConsole,
     session: &ConsoleSession,

@@ -1,4 +1,5 @@
-//! Settings in force, where each comes from, and what a reload would change.
+//! Page of the console with the settings in force, their origin, and the changes that a reload
+//! would make.
 
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
@@ -14,7 +15,7 @@ use crate::console::{SettingsPreview, WebConsole};
 /// their entries.
 const PRIVATE_SECTIONS: [&str; 4] = ["upstream", "keys", "oauth", "secrets"];
 
-/// Maximum number of settings in a table of the console. A setting can be one of a thousand
+/// Maximum number of settings in one table of the console. Settings may contain thousands of
 /// commands.
 const ROWS_MAX: usize = 100;
 /// Maximum number of characters of a setting's value that the console shows.
@@ -57,7 +58,8 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
     })
 }
 
-/// Returns in HTML how the settings in the file differ from those in force, which are in `table`.
+/// Returns the differences in HTML between the settings in force, `table`, and the settings in the
+/// file, `preview`.
 fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
     let SettingsPreview { next, applied, waiting, added, removed } = preview;
     let next = toml::Table::try_from(next).unwrap_or_default();
@@ -121,7 +123,8 @@ fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {
     }
 }
 
-/// Returns a note in HTML if a table that would have `count` settings is cut.
+/// Returns a note in HTML about the settings that a table omits because it would have more than
+/// [`ROWS_MAX`] rows. `count` is the number of all settings.
 fn others(count: usize) -> Markup {
     html! {
         @if count > ROWS_MAX {
@@ -148,7 +151,7 @@ fn value(table: &toml::Table, name: &str) -> Markup {
     }
 }
 
-/// Returns a setting's value as text, without the rest of a long value.
+/// Returns a setting's value as text, shortened to [`VALUE_CHARS_MAX`] characters.
 fn shorten(value: &toml::Value) -> String {
     let mut text = value.to_string();
     let end = text.char_indices().nth(VALUE_CHARS_MAX).map(|(end, _)| end);

@@ -1,11 +1,13 @@
-//! Pages for people who are not signed in.
+//! Pages of the console for people who are not signed in.
 
 use maud::{Markup, html};
 
 use crate::console::SIGN_IN_PATH;
 use crate::console::layout::bare_page;
 
-/// Returns the console page for signing in: with the `token` of a one-time link, or with a key.
+/// Returns the console page for signing in. If `has_keys` is true, the page asks for a key or
+/// token. Otherwise, a click signs in with the `token` of a one-time link. `why` is the reason why
+/// an earlier attempt failed.
 pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Markup {
     let content = html! {
         @if let Some(why) = why { p .notice role="alert" { (why) } }
@@ -42,7 +44,7 @@ pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Ma
     bare_page("Console", &content)
 }
 
-/// Returns the console page about a refused request.
+/// Returns the console page that shows `why` a request was refused.
 pub(crate) fn problem(why: &str) -> Markup {
     let content = html! {
         p .notice role="alert" { (why) }

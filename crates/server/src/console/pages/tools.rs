@@ -16,7 +16,7 @@ use crate::console::layout::{ConsolePage, csrf_field, field, scrolling_table};
 
 /// Path of the console's list of tools.
 const SECTION: &str = "/console/tools";
-/// Word for the effects of a tool that changes nothing.
+/// Label of a tool whose effects are only reads.
 const READS: &str = "reads";
 /// Number of tools on a page of the console's list.
 const PAGE_SIZE: usize = 100;
@@ -126,7 +126,7 @@ fn call_form(session: &ConsoleSession, spec: &ToolSpec) -> Markup {
     }
 }
 
-/// Returns the result of a call in HTML. Nothing in the result is interpreted as HTML.
+/// Returns the result of a tool call in HTML. HTML in the result is escaped.
 pub(crate) fn result(output: &ToolOutput) -> Markup {
     let mut text = output.full_text();
     let is_cut = text.len() > RESULT_BYTES_MAX;
@@ -159,7 +159,7 @@ fn effects(spec: &ToolSpec) -> &'static str {
     }
 }
 
-/// Effects of the tools that a person sees, by the tool's name in its MCP spelling.
+/// Labels of the effects of the tools that a person may call, by the tool's name in MCP spelling.
 pub(super) struct ToolEffectLabels(HashMap<String, &'static str>);
 
 impl ToolEffectLabels {
@@ -169,24 +169,25 @@ impl ToolEffectLabels {
         Self(tools.iter().map(|tool| word(tool.spec())).collect())
     }
 
-    /// Returns a word for the effects of the called tool of `record`. Empty if the person does not
+    /// Returns a label for the effects of the tool that `record` names. Empty if the person may not
     /// see the tool.
     pub(super) fn word(&self, record: &ParsedAuditRecord) -> &'static str {
         self.0.get(&record.folded_tool()).copied().unwrap_or_default()
     }
 
-    /// Returns true if the called tool of `record` may change something, or is unknown.
+    /// Returns true if the tool that `record` names may change something, or is unknown.
     pub(super) fn may_change(&self, record: &ParsedAuditRecord) -> bool {
         self.word(record) != READS
     }
 }
 
-/// Returns the approximate number of tokens that the tool's definition costs in each conversation.
+/// Returns the approximate number of tokens of the tool's definition, which each conversation of a
+/// model contains.
 fn tokens(spec: &ToolSpec) -> usize {
     estimate_tokens(model_text(spec).chars().count())
 }
 
-/// Returns the beginning of the first line of a tool's description.
+/// Returns the first line of a tool's description, shortened to [`SUMMARY_CHARS_MAX`] characters.
 fn summary(description: &str) -> Cow<'_, str> {
     let line = description.lines().next().unwrap_or_default();
     match line.char_indices().nth(SUMMARY_CHARS_MAX) {

@@ -1,4 +1,4 @@
-//! Upstreams: state, last error, tools, durations of calls and pins.
+//! Pages about upstreams: state, last error, tools, durations of calls and pins.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::telemetry::call_lines::duration_text;
 /// Path of the console's list of upstreams.
 pub(super) const SECTION: &str = "/console/upstreams";
 
-/// Explanation of an upstream that the server has sent no request to.
+/// Explanation of an upstream to which the server has not sent any request.
 const NOT_TRIED: &str = "toolgate has sent no request, because no caller has needed this upstream \
                          since the server started. Reconnect sends a request.";
 
@@ -80,7 +80,7 @@ pub(super) async fn list(
     })
 }
 
-/// Returns an HTML table of the first `count` upstreams, for the console's overview.
+/// Returns an HTML table of the first `count` upstreams in `report`, for the console's overview.
 pub(super) fn short_table(report: &UpstreamCallReport, count: usize) -> Markup {
     html! {
         (scrolling_table(&html! {
@@ -144,7 +144,7 @@ fn counted_since(since: Option<Timestamp>) -> Markup {
 }
 
 /// Returns the outcome of the last reconnection of the upstream `name` in HTML. `toolgate console`
-/// prints the text and reads the attribute.
+/// reads its text and the attribute `data-outcome`.
 fn reconnection(console: &WebConsole, name: &str) -> Markup {
     let (outcome, text) = match console.reconnections.state(name) {
         None => return Markup::default(),
@@ -216,7 +216,7 @@ pub(super) async fn single(
     Some(ConsolePage { title, section: SECTION, live: "calls jobs", content })
 }
 
-/// Returns the address of the page with the failed calls of the upstream `name` in the last hour.
+/// Returns the URL of the page with the failed calls of the upstream `name` in the last hour.
 fn failed_calls(console: &WebConsole, name: &str) -> String {
     let settings = (console.sources.settings)();
     let prefix = settings.upstream.get(name).and_then(|one| one.prefix.clone());

@@ -13,7 +13,7 @@ use super::*;
 
 /// Header of a valid token.
 const HEADER: &str = r#"{"alg":"ES256","kid":"a"}"#;
-/// Claims of all tokens.
+/// Claims of all tokens in these tests.
 const CLAIMS: &str = r#"{"sub":"ada"}"#;
 
 /// An issuer with one ECDSA key.

@@ -13,7 +13,7 @@ use super::json_body;
 use crate::sessions::client::ClientPresenceGuard;
 use crate::sessions::session::{CallAnswer, EventStreamItem};
 
-/// Stream of a call's events, followed by its answer.
+/// Stream of the events of one call, which ends with the answer to the call.
 pub(super) struct CallEventStream {
     pub(super) first: Option<EventStreamItem>,
     pub(super) events: mpsc::Receiver<EventStreamItem>,
@@ -21,11 +21,11 @@ pub(super) struct CallEventStream {
     pub(super) _presence: Option<ClientPresenceGuard>,
 }
 
-/// Work of a call whose events are streamed: running or finished.
+/// State of a call whose events are streamed: running or finished.
 pub(super) enum CallWorkState {
-    /// Task that still runs the call's work.
+    /// The call is still running in this task.
     Running(JoinHandle<Option<CallAnswer>>),
-    /// Finished work with its answer. Earlier events may still be queued.
+    /// The call has finished with this answer. Earlier events may still be queued.
     Finished(Option<Bytes>),
 }
 

@@ -1,4 +1,4 @@
-//! Selects the session to end when there are too many.
+//! Selects the session to end when there are too many sessions.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,10 +7,10 @@ use toolgate_contract::Caller;
 
 use super::SessionSlot;
 
-/// Ends the idle session that has been silent for longest, of the caller with the most sessions.
+/// Ends a session of the caller with the most sessions: the idle one with the oldest last activity.
 /// Returns false if every session is busy.
 ///
-/// The client of the ended session gets an error at its next request, and can start a new session.
+/// The client of the ended session gets an error at the next request, and can start a new session.
 pub(super) fn evict_idle_session(sessions: &mut HashMap<String, SessionSlot>) -> bool {
     let mut counts: HashMap<&Caller, usize> = HashMap::new();
     for slot in sessions.values() {

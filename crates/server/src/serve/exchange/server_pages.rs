@@ -18,7 +18,7 @@ pub(crate) struct ServerPages {
 }
 
 impl ServerPages {
-    /// Returns true if `path` is the path of one of the server's own pages.
+    /// Returns true if `path` is the path of one of the server's own pages, which are served now.
     pub(super) fn serve(&self, path: &str) -> bool {
         self.metrics_page(path).is_some() || self.console_at(path).is_some()
     }
@@ -28,7 +28,8 @@ impl ServerPages {
         self.console_at(path).is_some() && WebConsole::takes_forms_at(path)
     }
 
-    /// Authenticates the sender of `head` at `peer`, if it requests one of the server's own pages.
+    /// Authenticates the sender of the request `head` from the address `peer`. Returns `None` if
+    /// the request is not for one of the server's own pages.
     pub(super) async fn authenticate(
         &self,
         identity: &Authenticator,
@@ -42,8 +43,8 @@ impl ServerPages {
         Some(identity.authenticate(None, head, peer).await)
     }
 
-    /// Answers `incoming`, if it requests one of the server's own pages. `sessions` counts open
-    /// sessions.
+    /// Answers `incoming`, a request for one of the server's own pages. Returns `None` for other
+    /// requests. `sessions` returns the number of open sessions.
     pub(super) async fn answer(
         &self,
         identity: &Authenticator,

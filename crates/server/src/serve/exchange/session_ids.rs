@@ -1,9 +1,9 @@
 //! Sealed session ids, with which any replica that has the key can resume a session.
 //!
-//! An id is the message that opened the session, encrypted and authenticated for one caller and one
-//! dialect. It is valid for 24 hours. Replicas behind a load balancer therefore need no shared
-//! session store. The id does not contain later state: the log level, subscriptions and resumable
-//! streams.
+//! An id contains the message that opened the session, encrypted and authenticated for one caller
+//! and one dialect. It is valid for 24 hours. Replicas behind a load balancer therefore need no
+//! shared session store. Later state is not part of the id: the log level, subscriptions and
+//! resumable streams.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -19,15 +19,15 @@ use crate::sync::lock_mutex;
 
 /// Length of the key that seals session ids, in bytes.
 pub(crate) const SESSION_KEY_BYTES: usize = 32;
-/// Validity of a sealed session id, in seconds.
+/// Time for which a sealed session id is valid, in seconds.
 const VALIDITY_S: i64 = 24 * 3600;
-/// Largest opening message that a session id may contain, in bytes. It is small, because each
-/// request has the id in a header.
+/// Largest opening message that a session id may contain, in bytes. The limit is low, because each
+/// request repeats the id in a header.
 const OPENING_BYTES_MAX: usize = 2048;
-/// Maximum number of ended sessions that are remembered, so that they are not resumed.
+/// Maximum number of ended sessions that are remembered, so that their clients cannot resume them.
 const ENDED_SESSIONS_MAX: usize = 10_000;
 
-/// Encrypts session ids and decrypts them, so that another server with the same key can resume the
+/// Encrypts and decrypts session ids, so that another server with the same key can resume the
 /// sessions.
 pub(crate) struct SessionIdSealer {
     key: LessSafeKey,
@@ -39,7 +39,8 @@ pub(crate) struct SessionIdSealer {
 struct SealedSessionId {
     /// Time at which the session id expires, in seconds since the Unix epoch.
     until: i64,
-    /// Name of the session's caller. `kind` is the method of authentication.
+    /// Name of the caller who opened the session. The field `kind` is the caller's method of
+    /// authentication.
     caller: String,
     kind: String,
     dialect: String,
@@ -54,7 +55,8 @@ impl SessionIdSealer {
         Self { key: LessSafeKey::new(key), ended_hashes: Mutex::default() }
     }
 
-    /// Returns an id for the session that `caller` opened in `dialect` with the message `opening`.
+    /// Returns a sealed id for the session that `caller` opened in `dialect` with the message
+    /// `opening`.
     ///
     /// Returns `None` if `opening` exceeds 2048 bytes.
     pub(crate) fn seal(&self, caller: &Caller, dialect: &str, opening: &[u8]) -> Option<String> {
@@ -78,8 +80,9 @@ impl SessionIdSealer {
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Returns the message that opened the session `id`, if the id is valid for `caller` and
-    /// `dialect` and this server has not ended the session.
+    /// Decrypts the session id `id`, and returns the message that opened the session. Returns
+    /// `None` unless the id is valid for `caller` and `dialect` and this server has not ended the
+    /// session.
     pub(crate) fn open(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Vec<u8>> {
         let mut bytes = URL_SAFE_NO_PAD.decode(id).ok()?;
         let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;
@@ -93,7 +96,7 @@ impl SessionIdSealer {
         (is_theirs && is_valid && !was_ended()).then(|| content.opening.into_bytes())
     }
 
-    /// Marks the session `id` as ended, so that this server does not resume it.
+    /// Remembers that the session `id` has ended, so that this server does not resume the session.
     pub(crate) fn end(&self, id: &str) {
         let mut ended = lock_mutex(&self.ended_hashes);
         if ended.len() == ENDED_SESSIONS_MAX {

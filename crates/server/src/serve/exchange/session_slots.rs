@@ -29,8 +29,8 @@ impl HttpEndpoints {
         Some(slot.session.clone())
     }
 
-    /// Resumes the session `id` of `caller` from its sealed id. This server may have forgotten the
-    /// session, or another replica with the same key may have opened it.
+    /// Resumes the session `id` of `caller` from the sealed content of the id. Used if this server
+    /// has forgotten the session, or if another replica with the same key opened it.
     pub(super) fn resume_session(
         &self,
         id: &str,
@@ -52,8 +52,8 @@ impl HttpEndpoints {
         Some(session)
     }
 
-    /// Registers `session`, which the message `frame` opened, under an unguessable id. Refuses the
-    /// session if there are too many.
+    /// Registers `session`, which the message `frame` opened, under an unguessable id, and adds the
+    /// id to `reply`. If there are too many sessions, returns a refusal instead.
     pub(super) fn register_session(
         &self,
         reply: Reply,

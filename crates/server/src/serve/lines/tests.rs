@@ -64,7 +64,7 @@ tool!(Chatty, "odd.chatty", ctx => {
     Ok(NumberTestOutput { number: 3 })
 });
 
-/// A server in this process with the tools above and one open session.
+/// A server in this process with the tools of this module and one open session.
 struct TestServer {
     client: memory::InMemoryClient,
     records: PathBuf,
@@ -128,7 +128,7 @@ impl TestServer {
         serde_json::from_str(&line).expect("JSON")
     }
 
-    /// Ends the session and returns the recorded outcomes.
+    /// Ends the session and returns the recorded outcomes of its calls.
     async fn outcomes(mut self) -> Vec<String> {
         self.client.close().await.expect("the server lives");
         while self.client.receive().await.expect("no failure").is_some() {}

@@ -1,4 +1,4 @@
-//! Tests of edits that keep the rest of the text.
+//! Tests that edits of settings keep the rest of the text.
 
 use std::path::Path;
 
@@ -17,7 +17,8 @@ fn entry() -> Value {
     json!({ "command": "/bin/toolgate", "args": ["stdio", "/src"] })
 }
 
-/// Adds the entry, checks that undoing restores the bytes, and returns the edited text.
+/// Adds a server's entry to `text` at `place`, checks that undoing restores the same bytes, and
+/// returns the edited text.
 #[track_caller]
 fn edit_and_undo(place: ServerEntryLocation, text: &str) -> String {
     let edited = place.with_entry(text, &entry()).unwrap_or_else(|err| panic!("{err:#}: {text}"));
@@ -123,7 +124,7 @@ fn undoing_keeps_changes_elsewhere_and_refuses_changes_in_the_same_lines() {
     assert_eq!(record.undo(&edited.replace("/src", "/other")), None);
 }
 
-/// Choices of a writer of settings, taken from random bytes.
+/// Random decisions about spaces and comments in a settings text, read from random bytes.
 struct RandomFormattingChoices<'a>(std::slice::Iter<'a, u8>);
 
 impl RandomFormattingChoices<'_> {
@@ -221,7 +222,7 @@ proptest! {
     }
 }
 
-/// Parts of a TOML file that may follow each other in any order, each once.
+/// Parts of a TOML file. A test file contains each part once, in any order.
 const TOML_PARTS: [&str; 8] = [
     "# a comment",
     "[mcp_servers.a] # why\ncommand = 'x'",

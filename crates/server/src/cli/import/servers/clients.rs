@@ -11,7 +11,7 @@ use toolgate_contract::strip_byte_order_mark;
 use crate::cli::clients::{CLIENTS, KnownMcpClient};
 use crate::cli::complain;
 
-/// Settings files that belong together: those of one client, or one file that the user named.
+/// Settings files that are imported together: those of one client, or one file that the user named.
 pub(super) struct ClientSettingsFiles {
     pub(super) files: Vec<(PathBuf, Value)>,
 }
@@ -23,8 +23,9 @@ pub(super) struct LoadedClientSettings {
     pub(super) has_broken: bool,
 }
 
-/// Reads the settings files of the clients in `from`, or of all clients if it is empty. A word that
-/// is not a client is a file. A file that cannot be read is reported and skipped.
+/// Reads the settings files of the clients in `from`, or of all clients if `from` is empty. A word
+/// in `from` that is not the name of a client is the path of a file. A file that cannot be read is
+/// reported and skipped.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Filters of tools, and servers that are switched off, in the files of a client.
+//! Filters of tools and servers in the settings of MCP clients.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const EXCLUDE_KEYS: [&str; 5] =
 pub(super) const OFF_KEYS: [&str; 2] = ["disabled", "isDisabled"];
 /// Keys in a client's settings that switch a server or a tool off if they are false.
 pub(super) const ON_KEYS: [&str; 4] = ["enabled", "isActive", "active", "isEnabled"];
-/// JSON pointers to the lists of switched-off servers in clients' settings.
+/// JSON pointers to the lists of disabled servers in clients' settings.
 const OFF_LISTS: [&str; 5] = [
     "/mcp/excluded",
     "/excludeMCPServers",
@@ -23,7 +23,7 @@ const OFF_LISTS: [&str; 5] = [
     "/disabledMcpjsonServers",
     "/mcp/disabled",
 ];
-/// JSON pointers to the lists of the only switched-on servers in clients' settings.
+/// JSON pointers to the lists in clients' settings that enable only the listed servers.
 const ON_LISTS: [&str; 2] = ["/mcp/allowed", "/allowMCPServers"];
 /// JSON pointers to filters in clients' settings that apply to the tools of all servers, or to some
 /// profiles. They are not imported.
@@ -39,16 +39,17 @@ const OTHER_FILTERS: [&str; 10] = [
     "/allowedMcpServers",
     "/permissions/ask",
 ];
-/// Settings of a client's profile that are about servers.
+/// Keys in a client's profile whose settings concern servers.
 const PROFILE_KEYS: [&str; 2] = ["context_servers", "mcp_servers"];
-/// JSON pointer to the servers that Claude Code must not start, as `{ "serverName": "…" }`.
+/// JSON pointer to the list of servers that Claude Code must not start. An item is `{ "serverName":
+/// "…" }`.
 const DENIED_SERVERS: &str = "/deniedMcpServers";
 
 /// The filters in a client's settings that are outside the entries of its servers.
 #[derive(Default)]
 pub(super) struct ClientSettingsFilters {
     off: Vec<String>,
-    /// Names of the only servers that are switched on, if the client lists them.
+    /// Names of the only enabled servers, or `None` if the client has no such list.
     on: Option<Vec<String>>,
     /// Tools that the client denies, as `mcp__SERVER__TOOL` or `mcp__SERVER`.
     denied: Vec<String>,
@@ -89,7 +90,7 @@ impl ClientSettingsFilters {
             || self.denied.iter().any(is_denied)
     }
 
-    /// Returns the tools of the server `name` that the client denies.
+    /// Returns the names of the tools of the server `name` that the client denies.
     pub(super) fn denied_tools(&self, name: &str) -> Vec<String> {
         let prefix = denied_prefix(name);
         let tool = |one: &String| Some(one.strip_prefix(&*prefix)?.strip_prefix("__")?.to_owned());
@@ -97,7 +98,7 @@ impl ClientSettingsFilters {
     }
 }
 
-/// Returns the prefix of Claude Code's permission rules about the server `name`.
+/// Returns the beginning of Claude Code's permission rules about the server `name`.
 fn denied_prefix(name: &str) -> String {
     let valid = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     format!("mcp__{}", name.chars().map(valid).collect::<String>())
