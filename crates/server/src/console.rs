@@ -262,8 +262,8 @@ impl WebConsole {
         actions::answer(self, session, path, &form).await
     }
 
-    /// Returns the console session of the request `head`, unless the key of the session was revoked
-    /// or has expired.
+    /// Returns the console session of the request `head`. Returns `None` if the key or token that
+    /// opened the session was revoked or has expired.
     fn find_session(&self, head: &FrameMetadata) -> Option<Arc<ConsoleSession>> {
         let is_use = head.header("x-console-refresh").next().is_none();
         let session = self.sessions.find(head, is_use)?;

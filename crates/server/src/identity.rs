@@ -356,8 +356,8 @@ enum RequestCredential {
     Multiple,
 }
 
-/// Returns the credential in `keys`, the values of one header. Converts a single value by `one`.
-/// Several values are rejected.
+/// Returns the single credential in `keys`, the values of one header, converted by `one`. Several
+/// values give [`RequestCredential::Multiple`].
 fn single_credential<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     one: fn(Vec<u8>) -> RequestCredential,

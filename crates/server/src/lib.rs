@@ -1,4 +1,5 @@
-//! Builds a server from settings and serves it. Only this crate connects all the others.
+//! Builds a server from settings and serves it. Only this crate depends on all other crates of the
+//! workspace.
 //!
 //! A program with its own tools, prompts or resources adds them to a [`ServerBuilder`]. It then
 //! calls [`serve_http`] or [`serve_stdio`].
@@ -193,7 +194,7 @@ fn open_console(
     Ok(Some(Arc::new(console)))
 }
 
-/// Spawns the task that maintains jobs and releases unused memory while the server is idle.
+/// Spawns the task that maintains jobs, and releases unused memory while the server is idle.
 fn spawn_maintenance(state: &Arc<ServerState>) -> JoinHandle<()> {
     let state = state.clone();
     tokio::spawn(async move {

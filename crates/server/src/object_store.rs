@@ -271,7 +271,8 @@ fn read_piece(file: &File, at: u64, bytes: u64) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// Returns true if the service answered that the object is missing, and not the whole bucket.
+/// Returns true if the service answered that the object is missing. Returns false if the bucket is
+/// missing.
 fn is_missing_object(status: StatusCode, body: &[u8]) -> bool {
     status == StatusCode::NOT_FOUND && error_code(body) != "NoSuchBucket"
 }

@@ -123,8 +123,9 @@ pub(crate) struct UpstreamCatalog {
 }
 
 impl UpstreamCatalog {
-    /// Replaces the upstreams by those of `config`. Returns the name of each changed upstream with
-    /// a short text about the change.
+    /// Replaces the upstreams by those of `config`. If `restarts_programs` is true, also restarts
+    /// the programs of unchanged upstreams. Returns the name of each changed upstream with a short
+    /// text about the change.
     ///
     /// First withdraws the tools that the new settings remove, rename or leave out. Then calls
     /// `replace_gate`. So no call passes a gate that was not meant for the called tool.

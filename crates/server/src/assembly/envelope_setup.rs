@@ -75,8 +75,8 @@ pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<S
     Ok(Arc::new(registry))
 }
 
-/// Returns the schema folders as workspace paths. They must be protected, because their content
-/// decides which tool calls are valid.
+/// Returns the schema folders as paths relative to the workspace. Tools must not write these
+/// folders, because the schemas decide which tool calls are valid.
 pub(crate) fn schema_folders(config: &config::EnvelopeSection) -> impl Iterator<Item = String> {
     config.schemas.iter().map(|folder| {
         let mut names = Vec::new();
@@ -115,8 +115,8 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
     Ok(found)
 }
 
-/// Returns the schema files in the workspace folder `folder`, in order of their names. A missing
-/// folder contains none.
+/// Returns the schema files in the workspace folder `folder`, sorted by name, each with the kind of
+/// its data. Returns none if the folder does not exist.
 fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileKind, String)>> {
     let at = || format!("the schemas in {folder}");
     let dir = match root.open_dir(folder) {
@@ -138,7 +138,8 @@ fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileKind,
     Ok(files.collect())
 }
 
-/// Reads the schema files in `folder`.
+/// Reads the schema files in `folder` and adds them to `files`. If `is_default` is true, untrusted
+/// files are skipped, and unusable files only cause a warning.
 fn read_folder(
     root: &Root,
     folder: &str,

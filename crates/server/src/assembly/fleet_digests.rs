@@ -21,8 +21,8 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Number of hexadecimal digits of a settings digest.
 const DIGITS: usize = 12;
 
-/// Returns the digests of `config`, for the workspace at `root`, as JSON: `settings`, `policy`,
-/// `keys` and `pins`. A file that cannot be read counts as empty.
+/// Returns the digests of `config`, for the workspace at `root`, as a JSON object with the keys
+/// `settings`, `policy`, `keys` and `pins`. A file that cannot be read counts as empty.
 pub(crate) fn settings_digests(config: &Config, root: &Path) -> String {
     let mut sections = toml::Table::try_from(config).unwrap_or_default();
     LOCAL_SECTIONS.iter().for_each(|name| drop(sections.remove(*name)));

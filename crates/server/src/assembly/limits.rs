@@ -28,8 +28,8 @@ const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 /// keeps a program in a loop from filling the disk.
 const WRITTEN: CallerByteRate = CallerByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
-/// Number of bytes of requests and answers that a caller may exchange, at once and per second, if
-/// there are several callers. With this limit, one caller cannot use the whole network.
+/// Number of bytes of requests and answers that one caller may exchange, at once and per second.
+/// Applies only if there may be several callers, so that none uses the complete network bandwidth.
 const CARRIED: CallerByteRate = CallerByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
 /// Maximum number of jobs that wait to run. The server refuses further jobs.
@@ -123,7 +123,8 @@ pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
     (total, caller_share(config)(total))
 }
 
-/// Returns job settings that store jobs in `folder`, for tools that leave no programs running.
+/// Returns the settings of jobs that are stored in `folder`. Used for tools that leave no programs
+/// running.
 pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
     let (running_max, _) = job_limits(config);
     JobSettings {

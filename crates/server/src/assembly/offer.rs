@@ -41,7 +41,7 @@ pub struct PreparedServer {
     pub info: Arc<ServerInfo>,
     /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
-    /// Sources of the console's pages, if the server may have a console.
+    /// Access to the data that the console shows, if the server may have a console.
     pub(crate) console: Option<ConsoleWorkspaceAccess>,
 }
 
@@ -210,7 +210,7 @@ impl PreparedServer {
         Self { console: Some(sources), ..self }
     }
 
-    /// Returns all dialects for this server.
+    /// Returns all dialects (protocols) that this server can speak.
     pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
         toolgate_dialects::all_dialects(&self.info)
     }

@@ -75,7 +75,8 @@ impl PinComparison {
         Ok(Self { file, lock, current, unanswered, duplicates })
     }
 
-    /// Returns the changes of each upstream that differs from its approved tools and instructions.
+    /// Returns the changes of each upstream whose current tools or instructions differ from the
+    /// approved ones.
     pub fn changes(&self) -> impl Iterator<Item = (&str, UpstreamChanges)> {
         let none = UpstreamPins::default();
         self.current.iter().filter_map(move |(name, now)| {

@@ -1,5 +1,5 @@
-//! Lists the programs that have `hosts` of their own, so that `toolgate doctor` tests the network of
-//! their sandbox profiles, too.
+//! Lists the programs whose own settings have `hosts`, so that `toolgate doctor` also tests the
+//! network of their sandboxes.
 
 use toolgate_toolsets::commands;
 use toolgate_world::sandbox::{ProgramConfinement, SandboxProfile};
@@ -8,7 +8,7 @@ use toolgate_world::{Root, Sandbox};
 use crate::config::Config;
 use crate::upstreams::sandbox_profile;
 
-/// Returns the confinement of each program in `root` to which `hosts` of its own apply: those of
+/// Returns the confinement of each program in `root` whose own settings have `hosts`: programs of
 /// enabled upstreams and of declared commands. Leaves out programs without a sandbox.
 ///
 /// # Errors

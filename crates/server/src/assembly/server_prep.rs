@@ -22,8 +22,8 @@ use crate::upstreams;
 /// Workspace that is prepared: the next steps are to confine the server and to serve the workspace.
 pub struct PreparedWorkspace {
     pub(crate) root: PathBuf,
-    /// The workspace folder and the ignore rules above it. The rules are read now, because the
-    /// server cannot reach them later.
+    /// The workspace folder, with the ignore rules in the folders above it. The confined server
+    /// cannot read these rules later.
     pub(crate) workspace: Root,
     pub(crate) files: files::FileSettings,
     pub(crate) declared: Vec<DeclaredCommand>,

@@ -63,8 +63,8 @@ impl StaticResourceSource {
         self
     }
 
-    /// Adds all resources whose URI matches `template`. `fill` creates the content of one resource,
-    /// or returns `None` if it does not exist.
+    /// Adds all resources whose URI matches `template`. `fill` creates the content of one resource
+    /// from the variables in the URI, or returns `None` if the resource does not exist.
     ///
     /// Two expressions of RFC 6570 are supported: `{name}` stops at a `/`, and `{+name}` does not.
     ///

@@ -33,7 +33,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// because a session continues while its client has no connection.
 const SESSIONS_PER_CONNECTION: usize = 4;
 
-/// Maximum number of messages that wait for a WebSocket client before it counts as too slow.
+/// Maximum number of messages that wait for a WebSocket client. A client with more waiting messages
+/// is too slow and is disconnected.
 const SOCKET_MESSAGES_MAX: usize = 256;
 
 /// Maximum total size of the messages that wait for a WebSocket client, in bytes. A larger message

@@ -64,7 +64,7 @@ pub struct ServedWorkspace {
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
     settings: Arc<ReloadableSettings>,
-    /// Built-in tools that declared commands replaced when the workspace was opened.
+    /// Ids of the built-in tools that declared commands replaced when the workspace was opened.
     replaced: Vec<ToolId>,
 }
 
@@ -200,12 +200,12 @@ impl ServedWorkspace {
             .with_console(self.settings.console_sources())
     }
 
-    /// Returns the state of each enabled upstream, by name.
+    /// Returns the name and the state of each enabled upstream.
     pub fn upstream_states(&self) -> Vec<(String, UpstreamState)> {
         self.catalog.upstreams.states()
     }
 
-    /// Returns the reason why an unreachable upstream may lack the tool `name`, or else `None`.
+    /// Returns the reason why the upstream that may have the tool `name` is unreachable, if it is.
     pub fn unavailable_upstream(&self, name: &str) -> Option<String> {
         self.catalog.upstreams.unavailable_reason(name)
     }
@@ -391,8 +391,7 @@ impl WorkspaceServices {
         Ok(Self { root, programs, search, assets, jobs, tool_search, tool_vectors })
     }
 
-    /// Returns the services for the changed settings `config`, with the same search index and
-    /// output.
+    /// Returns the services for the settings `config`. Keeps the search index and program output.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -475,7 +474,7 @@ fn open_assets(
     }
 }
 
-/// Returns the settings of jobs in the folder `root`, or `None` if jobs are off.
+/// Returns the settings of jobs in the folder `root`, or `None` if jobs are disabled.
 fn job_settings(
     root: &Path,
     processes: &ProcessRunner,
@@ -537,7 +536,7 @@ fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     search::IndexFolders { cache, documents }
 }
 
-/// Returns the name of the folder for data of the workspace whose path without links is `real`.
+/// Returns the name of the folder for data of the workspace at `real`, a path without symlinks.
 fn workspace_folder_name(real: &Path) -> String {
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
@@ -557,8 +556,8 @@ pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Makes `host` and the returned sealer of session ids use the configured key, so that every server
-/// with this key accepts their request states and session ids. Without a key, both are random.
+/// Sets the configured key for request states of `host` and for the returned sealer of session ids,
+/// so that all servers with this key accept them. Without a key, both use random keys.
 ///
 /// # Errors
 /// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.

@@ -126,7 +126,7 @@ pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the message that the audit log at `path` does not exist.
+/// Returns a message which says that the audit log at `path` does not exist.
 fn no_log_message(path: &Path) -> String {
     format!(
         "no call was recorded yet, or the audit log was removed: {} does not exist",

@@ -380,7 +380,7 @@ fn undo(
     is_only_server.then_some(undone)
 }
 
-/// Asks the person at the terminal `question`. Returns true for yes.
+/// Asks the person at the terminal the yes-or-no question `question`. Returns true for yes.
 fn confirm(question: &str) -> anyhow::Result<bool> {
     ask_yes_no(question).context(
         "this change needs a confirmation, and there is no terminal to ask; read the diff, and run \
@@ -421,7 +421,8 @@ fn program_path() -> anyhow::Result<PathBuf> {
     Ok(found.unwrap_or(program))
 }
 
-/// Parses `name` as the name of a server in a client's settings, which every client accepts.
+/// Checks that every client accepts `name` as the name of a server in its settings, and returns the
+/// name.
 fn parse_name(name: &str) -> anyhow::Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {

@@ -106,8 +106,8 @@ pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that `origin` is a server of this machine. Whoever receives a one-time token can sign in
-/// at the server that this user runs here.
+/// Fails unless `origin` is a server on this machine. A server elsewhere could use the one-time
+/// token to sign in at the server that this user runs here.
 fn check_own_machine(origin: &str) -> anyhow::Result<()> {
     if is_loopback_host(parse_server_url(origin)?.host()) {
         return Ok(());

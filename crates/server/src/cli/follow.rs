@@ -54,8 +54,8 @@ impl ProgressUpdate {
         Self::Progress { fraction: fraction.map(|fraction| fraction.clamp(0.0, 1.0)), message }
     }
 
-    /// Converts an event of a job to an update for the display. Returns `None` for its start and
-    /// end.
+    /// Converts an event of a job to an update for the display. Returns `None` for the start and
+    /// the end of the job.
     pub(super) fn from_job_event(event: &JobEventKind) -> Option<Self> {
         Some(match event {
             JobEventKind::Queued | JobEventKind::Finished { .. } => return None,

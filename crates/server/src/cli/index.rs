@@ -14,9 +14,9 @@ use toolgate_host::IncomingRequest;
 use super::follow::{ProgressDisplay, ProgressUpdate};
 use super::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 
-/// Tool that reports the state of the search index.
+/// Id of the tool that reports the state of the search index.
 const TOOL: &str = "search.index_status";
-/// Time for which one call of the tool waits for the index, in milliseconds.
+/// Time for which one call of `search.index_status` waits for the index, in milliseconds.
 const WAIT_MS: u64 = 10_000;
 /// Time between two checks whether passages still lack vectors.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -322,7 +322,8 @@ fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates an API key for the caller `name`. Returns the secret and its stored form.
+/// Creates an API key for the caller `name`. Returns the secret, and the entry to store, which
+/// contains only a digest of the secret.
 fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
     config::check_caller_name(name)?;
     let mut bits = [0; 32];

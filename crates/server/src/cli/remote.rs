@@ -30,7 +30,8 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 const KEY_VARIABLE: &str = "TOOLGATE_KEY";
 /// Maximum number of pages of a tool list that are requested from a running server.
 const PAGES_MAX: usize = 1000;
-/// Progress token of the call, which notifications about its progress repeat.
+/// Progress token that toolgate sends with a call. Notifications about the call's progress contain
+/// it.
 const PROGRESS_TOKEN: u64 = 1;
 
 /// A running server, with the caller's API key.

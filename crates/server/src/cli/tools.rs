@@ -20,8 +20,8 @@ const FOUND_MAX: usize = 10;
 /// Smallest width of the column with the names of tools, in characters.
 const NAME_WIDTH_MIN: usize = 16;
 
-/// Largest width of the column with the names of tools, in characters. A longer name moves the rest
-/// of its own line only.
+/// Largest width of the column with the names of tools, in characters. A longer name shifts only
+/// its own line.
 const NAME_WIDTH_MAX: usize = 32;
 
 #[derive(clap::Args)]

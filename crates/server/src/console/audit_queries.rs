@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 256;
 /// Time for which the result of an audit query is reused, so that many open console pages cost
 /// little more than one. Shorter than the time between two updates of a page.
 const LIFETIME: Duration = Duration::from_millis(900);
-/// Scheduling priority (niceness) of the thread that reads the audit index: under full load, calls
+/// Scheduling priority (niceness) of the thread that reads the audit index. Under full load, calls
 /// come first.
 const NICE: i32 = 10;
 

@@ -15,7 +15,8 @@ use crate::sync::lock_mutex;
 const COOKIE: &str = "toolgate_console";
 /// Maximum duration of a console session, after which the person must sign in again.
 const LIFETIME: Duration = Duration::from_secs(8 * 3600);
-/// Time without a request after which a console session ends.
+/// Time without use after which a console session ends. Requests that a page makes by itself do not
+/// count as use.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
 /// Maximum number of console sessions. Beyond it, the session with the oldest last request ends.
 const SESSIONS_MAX: usize = 256;

@@ -27,7 +27,7 @@ const PAGES: [(&str, &str); 9] = [
     ("Settings", "/console/settings"),
 ];
 
-/// Name of this machine, by which the console tells the servers of a fleet apart.
+/// Name of this machine. The console shows the name, because a fleet has several servers.
 pub(crate) static HOST_NAME: LazyLock<String> = LazyLock::new(host_name);
 
 #[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
@@ -138,7 +138,7 @@ pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" })
 }
 
-/// Returns the outcome of a call as a colored word in HTML.
+/// Returns `word`, the outcome of a call, as a colored word in HTML.
 pub(crate) fn outcome(word: &str) -> Markup {
     let class = if word == "ok" { "good" } else { "bad" };
     html! { span .state .(class) { (word) } }
@@ -198,7 +198,7 @@ fn with_headers(status: u16, media_type: &str, body: Vec<u8>) -> Reply {
         .with_header("cross-origin-resource-policy", "same-origin")
 }
 
-/// Returns a console page without navigation, such as the page for signing in.
+/// Returns the HTML of a console page without navigation, such as the page for signing in.
 pub(crate) fn bare_page(title: &str, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)

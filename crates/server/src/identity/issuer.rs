@@ -48,7 +48,7 @@ struct TokenIssuerState {
     running_fetch: Option<watch::Receiver<()>>,
 }
 
-/// Signing keys of an issuer and the time until which they are fresh.
+/// Signing keys of an issuer, with the time of their fetch and the time for which they are fresh.
 struct CachedKeySet {
     keys: Arc<JwkSet>,
     fetched_at: Instant,

@@ -80,8 +80,8 @@ impl CertificateResolver {
         Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(check) })
     }
 
-    /// Reads the TLS certificate and key again if their files have changed. Clients that connect
-    /// meanwhile get the previous certificate.
+    /// Reads the TLS certificate and key again if their files have changed. Clients that connect at
+    /// the same moment get the previous certificate.
     fn reload_if_changed(&self) {
         let Ok(mut last) = self.last_check.try_lock() else { return };
         if last.checked_at.elapsed() < CHECK_INTERVAL {

@@ -167,7 +167,7 @@ impl HttpEndpoints {
         self.act(reading, (id, Some(incoming)), session, &caller).await
     }
 
-    /// Answers a frame whose sender was not accepted. `upgrade` is true if it asks for a WebSocket.
+    /// Answers a frame whose sender was not accepted. `upgrade` is true for a WebSocket request.
     async fn answer_rejected(
         &self,
         dialect: &Arc<dyn Dialect>,

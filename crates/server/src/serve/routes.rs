@@ -57,8 +57,8 @@ impl DialectRoutes {
         self.dialects.get(at)
     }
 
-    /// Returns the dialect of a request: the first dialect that claims it, or the dialect at its
-    /// path.
+    /// Returns the dialect for the request `head`: the first dialect that claims the request, or
+    /// the dialect at the request's path.
     pub(crate) fn for_request(&self, head: &FrameMetadata) -> Option<&Arc<dyn Dialect>> {
         self.dialects
             .iter()

@@ -43,8 +43,8 @@ pub(crate) struct ConnectedClient {
     outbox: mpsc::Sender<Bytes>,
     call_permits: Arc<Semaphore>,
     calls_max: usize,
-    /// Permits for the client's requests that do not work themselves, but wait for a job, a
-    /// subscription or the client's own answer.
+    /// Permits for the client's requests that only wait: for the end of a job, for changes, or for
+    /// the client's answer to a question.
     waiting_permits: Arc<Semaphore>,
     /// Permits for answers that wait to be written to the client, one per KiB.
     unwritten_kib: Arc<Semaphore>,
@@ -104,8 +104,8 @@ impl ConnectedClient {
         self.act(reading, caller, memory).await;
     }
 
-    /// Answers a client's `message` that the transport refused. The answer contains the request id
-    /// if the message was read. `message` is empty if it was not.
+    /// Answers a client's `message` that the transport refused. The answer repeats the request id
+    /// in the message. `message` is empty if the transport did not read it.
     pub(crate) async fn answer_refused(self: &Arc<Self>, message: Bytes, refusal: &FrameRefusal) {
         let frame = MessageFrame::from_line(message);
         let reading = self.session.dialect.reject_frame(&frame, refusal);
@@ -200,8 +200,8 @@ impl ConnectedClient {
         CallError::Unavailable { message }
     }
 
-    /// Waits until the client may have another answer, and takes one in-flight permit for each
-    /// message of a batch, or for the single call.
+    /// Waits until the client has read enough of the earlier answers. Then takes one in-flight
+    /// permit for a single call, or one for each message of a batch.
     ///
     /// # Errors
     /// Too many requests of the client already wait. The error is the answer to send.

@@ -1,4 +1,4 @@
-//! Applies the frames that a dialect has parsed to a session, in the same way for every transport.
+//! Applies parsed frames of clients to their session, in the same way for every transport.
 
 use std::sync::Arc;
 

@@ -33,8 +33,8 @@ impl IdleTracker {
         }
     }
 
-    /// Releases the memory of program code once after startup, and again each time the server
-    /// becomes idle, then with all freed memory. Never returns.
+    /// Releases the memory of program code once after startup. Each time the server becomes idle,
+    /// releases this memory again, and also freed heap memory. Never returns.
     pub(crate) async fn release_when_idle(&self) {
         sleep(STARTUP_DELAY).await;
         // A blocking thread, because reading all mappings would delay current requests.

@@ -19,7 +19,8 @@ use crate::sync::lock_mutex;
 
 /// Maximum number of resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;
-/// Maximum number of job changes that wait to be sent to a client.
+/// Maximum number of job changes that wait to be sent to a client. If there are more, the watch
+/// waits.
 const JOBS_WAITING_MAX: usize = 64;
 
 /// Sends the changes in `interest` that `caller` may see to `out`, until the receiver of `out` is
@@ -315,8 +316,8 @@ impl SessionSubscriptions {
     }
 }
 
-/// Guard that exists while someone receives a session's notifications. Meanwhile, the subscribed
-/// resources are watched.
+/// Guard that exists while someone receives a session's notifications. While any such guard exists,
+/// the subscribed resources are watched.
 struct SubscriptionReceiver<'s>(&'s SessionSubscriptions);
 
 impl<'s> SubscriptionReceiver<'s> {

@@ -104,7 +104,7 @@ impl ServerState {
         self.host.stop_jobs().await;
     }
 
-    /// Waits until all work of the server has ended.
+    /// Waits until all running tasks of the server have ended.
     pub(crate) async fn wait_idle(&self) {
         self.running.close();
         self.running.wait().await;

@@ -47,7 +47,7 @@ pub(crate) struct ClientSession {
     conversation: Mutex<Box<dyn ClientConversation>>,
     in_flight: Mutex<InFlightCalls>,
     serial: AtomicU64,
-    /// Questions to the client that it has not answered.
+    /// Questions to the client that the client has not answered yet.
     questions: LazyLock<Arc<SessionQuestions>>,
     /// Changes about which the client receives notifications.
     subscriptions: LazyLock<SessionSubscriptions>,
@@ -368,8 +368,8 @@ impl ClientSession {
         self.questions.close();
     }
 
-    /// Subscribes the client to changes of the list that `request` asks for, if it asks for a list
-    /// of prompts or resources.
+    /// Subscribes the client to changes of the list of prompts or resources, if `request` asks for
+    /// that list.
     fn note_list_interest(&self, request: &HostRequest) {
         match request {
             HostRequest::ListResources { .. } => self.subscriptions.add_lists(false, true),
@@ -461,7 +461,8 @@ impl ClientSession {
         }));
     }
 
-    /// Cancels the call `key` if it is in flight. The call gets no answer.
+    /// Cancels the call with the key `key` if it is in flight. The client gets no answer to that
+    /// call.
     pub(crate) fn cancel(&self, key: &InFlightRequestKey) {
         if let Some(call) = lock_mutex(&self.in_flight).calls.remove(key) {
             call.cancel.cancel();
@@ -479,7 +480,7 @@ impl ClientSession {
         }
     }
 
-    /// Releases everything that the host stores for this session alone.
+    /// Releases everything that the host stores only for this session.
     pub(crate) fn release(&self) {
         if let Some(name) = self.record_name.get() {
             self.server.host.end_session(name);

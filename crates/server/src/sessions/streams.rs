@@ -336,7 +336,7 @@ impl EventStreamLog {
 struct EventStreamReader {
     log: Arc<EventStreamLog>,
     state: watch::Receiver<EventStreamState>,
-    /// Number of this reader among all readers of the stream.
+    /// Number of this reader, counted from 1 in the order in which readers of the stream connected.
     reader_number: u64,
     /// Number of the last event that this reader received.
     after: u64,

@@ -34,7 +34,7 @@ impl InteractiveCallDescription {
     }
 }
 
-/// Upper limit of the random number from which a server process numbers its questions.
+/// Upper limit of the random number at which a server process starts to number its questions.
 const FIRST_NUMBER_MAX: u32 = 1_000_000;
 
 /// Question of a running call to its connected client.

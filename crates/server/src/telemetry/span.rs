@@ -104,7 +104,7 @@ impl RunningCallSpan {
         })
     }
 
-    /// Returns the trace context for work that the traced call starts, such as requests to
+    /// Returns the trace context to pass on when the traced call makes requests, such as to
     /// upstreams.
     pub(super) fn trace_context(&self) -> TraceContext {
         let Self { trace, id, state, baggage, .. } = self;

@@ -137,7 +137,8 @@ struct SpanSenderThread {
     target: HttpUrl,
     fetch: HttpFetcher,
     counts: Arc<SpanCounters>,
-    /// True if the last request to the trace collector failed.
+    /// True if the last request to the trace collector failed. A failure is logged only once in a
+    /// row.
     failing: bool,
 }
 

@@ -28,9 +28,9 @@ pub(crate) struct UpstreamCache {
     /// Result of the last read of the lock file with approved tools, and the file's fingerprint at
     /// that time.
     last_read: Mutex<Option<(EntryFingerprint, PinLockReadResult)>>,
-    /// True once the lock file with the approved tools existed. The field `lock_file_is_readable`
-    /// is true while the file can be read.
+    /// True once the lock file with the approved tools has existed.
     had_lock_file: AtomicBool,
+    /// True if the last read of the lock file succeeded.
     lock_file_is_readable: AtomicBool,
     on_change: Mutex<PinMismatchReaction>,
     /// Names of the upstreams that have not listed their tools yet, each with the prefix of its

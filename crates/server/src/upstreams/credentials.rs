@@ -131,7 +131,7 @@ impl CredentialStore {
     }
 }
 
-/// Returns a digest of a credential, or `none` if there is no credential.
+/// Returns the digest of the credential `secret`, or the text `none` if there is no credential.
 fn digest_of(secret: Option<&str>) -> String {
     match secret {
         Some(secret) => blake3::hash(secret.as_bytes()).to_hex().to_string(),

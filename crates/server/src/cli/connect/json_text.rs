@@ -84,8 +84,8 @@ fn syntax_error(err: &ParseError) -> anyhow::Error {
     anyhow!("{} in line {}, column {}", err.kind(), err.line_display(), err.column_display())
 }
 
-/// Returns the member `name` of the JSON object `object`. Clients use the last of two members with
-/// the same name, so a repeated name is an error.
+/// Returns the member `name` of the JSON object `object`. Fails if two members have this name,
+/// because clients use the last one.
 fn member(object: &CstObject, name: &str) -> anyhow::Result<Option<CstObjectProp>> {
     let all = object.properties().into_iter();
     let mut found = all.filter(|member| member.decoded_name().as_deref() == Some(name));

@@ -13,7 +13,7 @@ use super::settings_file::SettingsFile;
 use crate::cli::clients::{CLIENTS, ClientSettingsScope, KnownMcpClient, is_toolgate};
 use crate::cli::{complain, print};
 
-/// Name of toolgate in a client's settings, unless the user chose another.
+/// Default name of the toolgate server in a client's settings.
 const DEFAULT_NAME: &str = "toolgate";
 
 /// A client's settings file, as a row of the list that `toolgate connect` prints.

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 const BYTES_MAX: u64 = 32 << 20;
 /// Permissions of a new settings file that contains a key.
 const PRIVATE_MODE: u32 = 0o600;
-/// Permissions of a new settings file without a key. The umask of the user restricts them.
+/// Permissions of a new settings file without a key, before the user's umask is applied.
 const PUBLIC_MODE: u32 = 0o666;
 /// Permission bits that let other users read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;

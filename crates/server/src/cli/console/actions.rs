@@ -38,7 +38,7 @@ pub(super) enum ConsoleAction<'a> {
     Reconnect(&'a str),
 }
 
-/// Session at the console of a running server.
+/// Session of this command at the console of a running server.
 struct ConsoleCommandSession<'a> {
     origin: &'a str,
     cookie: HeaderValue,

@@ -145,7 +145,8 @@ fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     )
 }
 
-/// Returns true if the envelope log `log` equals the file `golden`.
+/// Returns true if the envelope logs in the files `log` and `golden` are equal. Prints their
+/// differences otherwise.
 fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
     let differences = EnvelopeLogComparison::default().differences(log, golden)?;
     diff_logs::print_differences(&differences)?;

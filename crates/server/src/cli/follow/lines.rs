@@ -83,8 +83,8 @@ impl<W: Write> ProgressLineWriter<W> {
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
-    /// Writes the queued progress updates as lines, until the queue ends. Also reports the number
-    /// of updates in `lost`.
+    /// Writes the queued progress updates as lines, until the queue ends. Also writes the number of
+    /// dropped updates, `lost`, and resets it.
     fn write_all_of(
         &mut self,
         mut waiting: Receiver<Option<ProgressUpdate>>,

@@ -273,7 +273,7 @@ fn bar(fraction: f64, columns: usize) -> String {
     format!("{}{}", "█".repeat(done), "░".repeat(columns - done))
 }
 
-/// Returns the width and height of the terminal.
+/// Returns the numbers of columns and rows of the terminal.
 fn terminal_size() -> (usize, usize) {
     match tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),

@@ -129,7 +129,7 @@ pub(in crate::cli) fn cut_to_width(text: &str, columns: usize) -> String {
     truncate_str(text, columns, if columns > 0 { "…" } else { "" }).into_owned()
 }
 
-/// Formats a duration as a clock: `0:07`, `1:02:03`.
+/// Formats a duration as a clock: `0:07` is 7 seconds, and `1:02:03` more than an hour.
 pub(in crate::cli) fn format_clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let hours = seconds / 3600;

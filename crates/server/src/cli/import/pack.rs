@@ -29,7 +29,7 @@ pub(super) struct ImportedPackCommand {
 /// An argument of a declared command in a pack.
 pub(super) struct ImportedPackArgument {
     pub(super) name: String,
-    /// Type of the argument, in the notation of packs.
+    /// Type of the argument, in the notation of command packs.
     pub(super) note: String,
     pub(super) about: String,
     /// Value that the program uses if this argument is missing.
@@ -101,7 +101,7 @@ fn toml_strings(texts: &[String]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// Returns the JSON `value`, without nulls, as TOML on one line.
+/// Converts the JSON `value` to TOML on one line. Leaves out nulls, which TOML does not have.
 fn toml_inline(value: &Value) -> String {
     match value {
         Value::String(text) => toml_string(text),

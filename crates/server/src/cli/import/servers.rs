@@ -378,7 +378,8 @@ impl ImportedUpstream {
         }
     }
 
-    /// Applies the `filters` of a client's settings to its server `name`.
+    /// Applies the tool filters of a client's settings to this upstream, the client's server
+    /// `name`.
     fn apply_filters(&mut self, name: &str, filters: &ClientSettingsFilters) {
         if filters.is_off(name) {
             self.put("enabled", false);
@@ -461,8 +462,8 @@ impl ImportedUpstream {
     }
 
     /// Returns a reference to an environment variable for the secret `value`. Uses the name
-    /// `variable`, or a similar one if another secret has that name. Adds a note that the user must
-    /// set the variable for `name`.
+    /// `variable`, or a similar one if another secret has that name. Adds a note to set the
+    /// variable, which calls the secret `name`.
     fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);

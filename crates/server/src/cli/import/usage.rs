@@ -10,14 +10,15 @@ pub(super) enum OptionValueCount {
     /// The option takes zero values or one.
     Optional,
     Exactly(usize),
-    /// The option takes any number of values, or at least one.
+    /// The option takes several values: any number of them, or one or more.
     Many,
 }
 
 /// The usage of a command, parsed from its help.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CommandUsageLine {
-    /// Number of values of each option, by its name as the help prints it and by its long name.
+    /// Number of values of each option. An option has an entry under the name in the usage line and
+    /// one under its long name.
     pub(super) options: BTreeMap<String, OptionValueCount>,
     /// Groups of options of which the command requires exactly one.
     pub(super) choices: Vec<Vec<String>>,

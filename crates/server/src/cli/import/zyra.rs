@@ -72,7 +72,8 @@ const FILES: [&str; 6] = ["output", "to_video", "combine_to", "log_file", "state
 /// Arguments of Zyra's commands that name a folder to write.
 const FOLDERS: [&str; 3] = ["output_dir", "sync_dir", "log_dir"];
 
-/// The two searches of Zyra's API, which Zyra's manifest of commands lacks.
+/// The two searches of Zyra's API, which the manifest lacks. Each has an id, a description and the
+/// arguments of the program.
 const SEARCHES: [(&str, &str, &[&str]); 2] = [
     (
         "search.query",
@@ -315,7 +316,7 @@ fn option_argument(option: &str, entry: &Value, usage: &CommandUsageLine) -> Imp
     }
 }
 
-/// Returns the type of one value of a Zyra argument, in the notation of packs.
+/// Returns the type of one value of a Zyra argument, in the notation of command packs.
 fn type_note(entry: &Value) -> String {
     if let Some(choices) = entry["choices"].as_array() {
         let choices: Vec<String> = choices.iter().map(text).collect();

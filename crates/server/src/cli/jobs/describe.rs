@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{CallError, JobSnapshot, JobState, ToolOutput, fold_name};
 
-/// Returns a job as JSON, as the list of jobs shows it.
+/// Returns a JSON object with the fields of a job that `toolgate jobs --json` lists.
 pub(super) fn summary_json(job: &JobSnapshot) -> Value {
     let time = |time: Timestamp| time.to_string();
     let files = job.artefacts.iter().map(|file| {
@@ -29,7 +29,7 @@ pub(super) fn summary_json(job: &JobSnapshot) -> Value {
     })
 }
 
-/// Returns a job as JSON with its result.
+/// Returns a JSON object with the listed fields of a job, and with its result.
 pub(super) fn full_json(job: &JobSnapshot) -> Value {
     let mut summary = summary_json(job);
     summary["result"] = output(job).map_or(Value::Null, |output| output.value.clone());

@@ -85,7 +85,8 @@ pub(super) async fn show_job(
     }))
 }
 
-/// Writes the file `name` that `job` produced to the path `to`.
+/// Writes the file `name` that `job` produced, or a zip of all files if `name` is `all`. `to` is
+/// the output path, or `-` for standard output. Without it, the file keeps its own name.
 pub(super) async fn write_artefact(
     host: &Host,
     job: &JobSnapshot,

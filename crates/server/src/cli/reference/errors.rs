@@ -294,8 +294,8 @@ fn sample_requests() -> Vec<(&'static str, &'static str, ErrorSampleRequests)> {
     ]
 }
 
-/// Returns a table of the codes that `dialect` uses, with one row per error and one column per
-/// request. Neighbours with equal codes share a column.
+/// Returns a table of the error codes of `dialect`, with one row per error and one column per
+/// sample request. Adjacent columns with equal codes are merged.
 fn code_table(dialect: &str, requests: ErrorSampleRequests) -> anyhow::Result<String> {
     let errors = sample_errors();
     let mut columns: Vec<(String, Vec<String>)> = Vec::new();

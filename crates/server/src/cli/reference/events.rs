@@ -1,5 +1,5 @@
-//! The reference page of events and audit records: their fields, and the message of each in each
-//! dialect.
+//! The reference page of events and audit records. Shows their fields, and the message for each
+//! event in each dialect.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -160,7 +160,7 @@ pub(super) fn print_stop_hint() {
     }
 }
 
-/// Returns the caller with the key `key`.
+/// Returns the caller who has the API key `key`.
 fn key_caller(key: &ApiKey) -> Caller {
     let roles = key.roles.iter().map(|role| Arc::from(role.as_str())).collect();
     Caller { roles, ..Caller::with_key(&key.name) }

@@ -180,8 +180,8 @@ fn not_kept(console: &WebConsole, record: &ParsedAuditRecord, has_arguments: boo
     }
 }
 
-/// Returns the arguments in the JSON `text` as HTML, each with its name. If the text was cut, it is
-/// shown unparsed.
+/// Returns the arguments in the JSON `text` as HTML, each with its name. A shortened text, which is
+/// no longer JSON, is shown as it is.
 fn arguments_from_text(text: &str) -> Markup {
     let Ok(Value::Object(arguments)) = serde_json::from_str(text) else {
         return pre("Arguments", text);
@@ -234,8 +234,7 @@ fn explanation_link(
     }
 }
 
-/// Returns the arguments of the call of `record` that the server has recorded. `None` if it has
-/// none.
+/// Returns the recorded arguments of the call of `record`, or `None` if none were recorded.
 fn recorded_input(
     console: &WebConsole,
     session: &ConsoleSession,

@@ -64,7 +64,7 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
     })
 }
 
-/// Callers with the most calls, for the console.
+/// Statistics of the callers with the most calls, for the console.
 struct MostActiveCallers {
     /// Callers with the most calls: the number of their calls, and the time of their last call.
     busiest: Vec<(CallStatistics, Option<Timestamp>)>,

@@ -18,7 +18,7 @@ use crate::console::{WebConsole, job_views, problem};
 const PAGE_SIZE: usize = 50;
 /// Largest part of a job's output that the console shows, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// Length of the first part of a job's events that the console searches for output, in bytes.
+/// Number of bytes at the start of a job's events in which the console searches for output.
 const EVENTS_BYTES_MAX: usize = 1 << 20;
 /// Path of the console's list of jobs.
 const SECTION: &str = "/console/jobs";

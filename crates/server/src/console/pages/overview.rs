@@ -36,7 +36,7 @@ const SUMMARY_LINES_MAX: usize = 12;
 const UPSTREAMS_MAX: usize = 10;
 /// Maximum number of questions to connected clients on the console's overview.
 const QUESTIONS_MAX: usize = 10;
-/// Outcome of a call that ended with a question to its client.
+/// Outcome of a call in the audit log that ended with a question to its client.
 pub(super) const ASKS: &str = "asks";
 /// Maximum number of tools in the list of tools with the most failures on the console's overview.
 const FAILING_MAX: usize = 5;

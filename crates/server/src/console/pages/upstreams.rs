@@ -19,7 +19,7 @@ use crate::telemetry::call_lines::duration_text;
 /// Path of the console's list of upstreams.
 pub(super) const SECTION: &str = "/console/upstreams";
 
-/// Explanation of an upstream to which the server has not sent any request.
+/// Text about an upstream to which the server has not sent any request.
 const NOT_TRIED: &str = "toolgate has sent no request, because no caller has needed this upstream \
                          since the server started. Reconnect sends a request.";
 

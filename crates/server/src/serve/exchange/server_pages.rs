@@ -18,7 +18,8 @@ pub(crate) struct ServerPages {
 }
 
 impl ServerPages {
-    /// Returns true if `path` is the path of one of the server's own pages, which are served now.
+    /// Returns true if `path` is the path of one of the server's own pages, and the server serves
+    /// this page.
     pub(super) fn serve(&self, path: &str) -> bool {
         self.metrics_page(path).is_some() || self.console_at(path).is_some()
     }

@@ -39,10 +39,11 @@ pub(crate) struct SessionIdSealer {
 struct SealedSessionId {
     /// Time at which the session id expires, in seconds since the Unix epoch.
     until: i64,
-    /// Name of the caller who opened the session. The field `kind` is the caller's method of
-    /// authentication.
+    /// Name of the caller who opened the session.
     caller: String,
+    /// Method by which the caller was authenticated.
     kind: String,
+    /// Name of the dialect in which the session was opened.
     dialect: String,
     /// Message that opened the session, such as `initialize`.
     opening: String,

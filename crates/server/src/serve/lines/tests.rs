@@ -26,7 +26,7 @@ struct NumberTestOutput {
     number: u32,
 }
 
-/// Defines a tool by its name and its code.
+/// Defines a test tool by its name and its code.
 macro_rules! tool {
     ($name:ident, $id:literal, $ctx:ident => $run:expr) => {
         struct $name;

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-/// Reads an entry for the upstream `name`.
+/// Converts `server`, an entry of a client's settings, to the upstream `name`. `secrets` are those
+/// of earlier entries.
 fn read(
     name: &str,
     server: &Value,
