@@ -1,7 +1,7 @@
-//! Questions about the corpus in `tests/search-corpus`, and the file that answers each of them.
-//! Every engine and every contract must find these files.
+//! Questions about the files in `tests/search-corpus`, each with the file that answers it. Every
+//! search engine and every dialect with a search must find these files.
 
-/// Questions, each with the path of the file that answers it.
+/// Pairs of a question and the path of the file that answers it.
 pub(crate) const GOLD: [(&str, &str); 24] = [
     ("authentication middleware", "src/http/auth.rs"),
     ("where are bearer tokens checked", "src/http/auth.rs"),

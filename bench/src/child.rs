@@ -1,4 +1,4 @@
-//! The processes that are measured. They are stopped when dropped.
+//! The processes that are measured. Dropping a value stops its process.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest time that a process may take to stop after SIGTERM.
+/// The longest time that a process may take to stop after SIGTERM, before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Child process whose standard streams are pipes.
+/// Child process whose standard input and output are pipes.
 pub(crate) struct PipedProcess {
     process: std::process::Child,
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: Option<ChildStdout>,
 }
 
-/// Server process that listens for connections.
+/// Server process that listens for TCP connections on this machine.
 pub(crate) struct BenchServerProcess {
     pub(crate) child: PipedProcess,
     /// Address of the server, `127.0.0.1:PORT`.
@@ -27,14 +27,14 @@ pub(crate) struct BenchServerProcess {
 }
 
 impl PipedProcess {
-    /// Starts a process with pipes for its input and output.
+    /// Starts `program` with pipes for its standard input and output.
     pub(crate) fn stdio(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = command(program, args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self::start(command)
     }
 
-    /// Starts a process without input, whose output is discarded.
+    /// Starts `program` without standard input, and discards its output.
     pub(crate) fn quiet(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = command(program, args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -48,14 +48,15 @@ impl PipedProcess {
         Ok(Self { process, input, output })
     }
 
-    /// Returns the resident memory after eleven idle seconds, in MiB. The server frees the memory
-    /// of calls after five idle seconds, and checks for that every five seconds.
+    /// Returns the resident memory of the process after eleven idle seconds, in MiB. toolgate frees
+    /// the memory of calls after five idle seconds, and checks for that every five seconds.
     pub(crate) fn idle_mib(&self) -> anyhow::Result<f64> {
         std::thread::sleep(Duration::from_secs(11));
         self.settled_mib()
     }
 
-    /// Returns the resident memory once it no longer changes, after 2 s at most, in MiB.
+    /// Returns the resident memory of the process in MiB, once the memory no longer changes or 2 s
+    /// have passed.
     pub(crate) fn settled_mib(&self) -> anyhow::Result<f64> {
         let mut before = self.memory_mib("VmRSS:")?;
         for _ in 0..20 {
@@ -69,7 +70,7 @@ impl PipedProcess {
         Ok(before)
     }
 
-    /// Returns the processor time of its current threads, in microseconds.
+    /// Returns the sum of the processor times of the process's current threads, in microseconds.
     pub(crate) fn cpu_micros(&self) -> anyhow::Result<f64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id()))?;
         let mut nanos = 0.0;
@@ -83,12 +84,12 @@ impl PipedProcess {
         Ok(nanos / 1000.0)
     }
 
-    /// Returns the largest resident memory so far, in MiB.
+    /// Returns the largest resident memory of the process so far, in MiB.
     pub(crate) fn peak_mib(&self) -> anyhow::Result<f64> {
         self.memory_mib("VmHWM:")
     }
 
-    /// Returns the figure `name` of `/proc/PID/status`, in MiB.
+    /// Returns the memory figure that the line `name` of `/proc/PID/status` shows, in MiB.
     fn memory_mib(&self, name: &str) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find(|line| line.starts_with(name)).context("no such figure")?;
@@ -98,7 +99,8 @@ impl PipedProcess {
 }
 
 impl Drop for PipedProcess {
-    /// Sends SIGTERM before SIGKILL, because a profiled process writes its profile when it stops.
+    /// Stops the process with SIGTERM, and kills it if it does not stop in time. A profiled process
+    /// writes its profile when it stops.
     fn drop(&mut self) {
         (self.input, self.output) = (None, None);
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
@@ -124,7 +126,7 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Benc
     wait_until_listening(child, address)
 }
 
-/// Waits up to 60 s until `child` listens at `address`.
+/// Waits up to 60 s until `child` accepts connections at `address`.
 pub(crate) fn wait_until_listening(
     child: PipedProcess,
     address: String,
@@ -137,7 +139,7 @@ pub(crate) fn wait_until_listening(
     Ok(BenchServerProcess { child, address })
 }
 
-/// Returns a command for `program` with its default settings, except for the folder of its state.
+/// Returns a command that runs `program` with default settings, except for the folder of its state.
 fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));

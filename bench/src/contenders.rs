@@ -1,4 +1,5 @@
-//! The servers that are measured in turn: toolgate, the floors, and the servers of others.
+//! Starts the servers that are measured in turn: toolgate, the floors (minimal programs), and
+//! servers of other projects.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::{BenchRunOptions, lines, program, text};
 pub(crate) const OURS: &str = "toolgate";
 pub(crate) const FLOOR: &str = "floor";
 pub(crate) const RMCP: &str = "rmcp";
-/// The npm package `@modelcontextprotocol/server-everything`, an MCP server of the TypeScript SDK.
+/// The npm package `@modelcontextprotocol/server-everything`, an MCP server in TypeScript.
 const EVERYTHING: &str = "server-everything";
 /// The npm package `@modelcontextprotocol/server-filesystem`, to which toolgate is compared.
 pub(crate) const FILESYSTEM: &str = "server-filesystem";
@@ -22,7 +23,7 @@ pub(crate) const RUST_FILESYSTEM: &str = "rust-mcp-filesystem";
 const MCP: &str = "mcp (Python)";
 pub(crate) const FASTMCP: &str = "FastMCP";
 
-/// A server that answers over its standard streams, in a session.
+/// Running server that the benchmark calls over standard streams in a session.
 pub(crate) struct BenchmarkedStdioServer {
     pub(crate) name: &'static str,
     pub(crate) child: PipedProcess,
@@ -30,7 +31,7 @@ pub(crate) struct BenchmarkedStdioServer {
 }
 
 impl BenchmarkedStdioServer {
-    /// Starts the MCP server `program` and opens a session with it.
+    /// Starts the MCP server `program`, and opens a session with it over standard streams.
     pub(crate) fn start(
         name: &'static str,
         program: &Path,
@@ -46,7 +47,7 @@ impl BenchmarkedStdioServer {
     }
 }
 
-/// A server that answers over HTTP.
+/// Running server that the benchmark calls over HTTP.
 pub(crate) struct BenchmarkedHttpServer {
     pub(crate) name: &'static str,
     pub(crate) headers: BenchRequestHeaders,
@@ -54,7 +55,7 @@ pub(crate) struct BenchmarkedHttpServer {
     pub(crate) server: BenchServerProcess,
 }
 
-/// Starts the servers that echo `hello` over their standard streams.
+/// Starts toolgate and the servers to compare with. All echo `hello` over their standard streams.
 pub(crate) fn echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedStdioServer>> {
     let floor = program("floor")?;
     let all = vec![
@@ -86,7 +87,8 @@ pub(crate) fn echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedStd
     })
 }
 
-/// Starts the servers that read the file `name` of `folder`.
+/// Starts toolgate and the servers to compare with, which read the file `name` of `folder`. The
+/// file must contain `answer`.
 pub(crate) fn readers(
     run: &BenchRunOptions,
     folder: &Path,
@@ -108,7 +110,8 @@ pub(crate) fn readers(
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
-/// Starts all servers that can list `folder`.
+/// Starts toolgate and the servers to compare with, which list `folder`. The list must contain
+/// `answer`.
 pub(crate) fn listers(
     run: &BenchRunOptions,
     folder: &Path,
@@ -133,7 +136,8 @@ pub(crate) fn listers(
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
-/// Starts the file servers of others in the workspace `workspace`, with `question` to ask them.
+/// Starts the file servers of other projects in the folder `workspace`. The benchmark will send
+/// them `question`.
 fn filesystems(
     workspace: &str,
     question: &BenchRequestTemplate,
@@ -151,7 +155,7 @@ fn filesystems(
     ])
 }
 
-/// Starts the servers that echo `hello` over HTTP without a session.
+/// Starts toolgate and the servers to compare with, which echo `hello` over HTTP without a session.
 pub(crate) fn stateless_echoes(
     run: &BenchRunOptions,
 ) -> anyhow::Result<Vec<BenchmarkedHttpServer>> {
@@ -173,7 +177,7 @@ pub(crate) fn stateless_echoes(
     })
 }
 
-/// Starts the servers that echo `hello` over HTTP in a session.
+/// Starts toolgate and the servers to compare with, which echo `hello` over HTTP in a session.
 pub(crate) fn session_echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedHttpServer>> {
     let ours = BenchmarkedHttpServer::in_session(OURS, ours_http()?, echo("example_echo"))?;
     run.with_others(vec![BenchmarkedHttpServer::floor()?, ours], || {
@@ -189,25 +193,25 @@ pub(crate) fn session_echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<Benchm
 }
 
 impl BenchmarkedHttpServer {
-    /// Starts an axum server with a fixed answer, as the lower bound of the latency over HTTP.
+    /// Starts a minimal axum server with a fixed answer, as the lower bound of latency over HTTP.
     pub(crate) fn floor() -> anyhow::Result<Self> {
         Ok(Self::plain(FLOOR, start_server(&program("floor")?, &["http"])?, "echo"))
     }
 
-    /// Returns a server that is called without a session, in a revision that has sessions.
+    /// Returns a server that is called without a session, although its MCP revision has sessions.
     fn plain(name: &'static str, server: BenchServerProcess, tool: &str) -> Self {
         let headers = BenchRequestHeaders::new(&server.address);
         Self { name, headers, question: echo(tool), server }
     }
 
-    /// Returns a server that is called in the revision that has no sessions.
+    /// Returns a server that is called in MCP revision 2026-07-28, which has no sessions.
     pub(crate) fn stateless(name: &'static str, server: BenchServerProcess, tool: &str) -> Self {
         let headers = BenchRequestHeaders::stateless(&server.address, tool);
         let question = BenchRequestTemplate::stateless(tool, &json!({ "text": "hello" }), "hello");
         Self { name, headers, question, server }
     }
 
-    /// Opens a session with a server.
+    /// Opens a session with `server` over HTTP.
     fn in_session(
         name: &'static str,
         server: BenchServerProcess,
@@ -218,12 +222,12 @@ impl BenchmarkedHttpServer {
     }
 }
 
-/// Starts toolgate with a tool that returns its input.
+/// Starts toolgate over HTTP with one tool, which returns its input.
 pub(crate) fn ours_http() -> anyhow::Result<BenchServerProcess> {
     start_server(&program("example-echo")?, &["http", "127.0.0.1:0"])
 }
 
-/// Returns the question that calls the tool `tool` to echo `hello`.
+/// Returns a request that calls `tool` with the text `hello`, and expects `hello` in the answer.
 pub(crate) fn echo(tool: &str) -> BenchRequestTemplate {
     BenchRequestTemplate::call(tool, &json!({ "text": "hello" }), "hello")
 }
@@ -254,13 +258,14 @@ pub(crate) fn python() -> anyhow::Result<PathBuf> {
     tools("peers/bin/python")
 }
 
-/// Returns the paths of Node and of one of MCP's own servers.
+/// Returns the paths of Node.js and of the script of `server`, an npm package of the MCP project.
 fn node(server: &str) -> anyhow::Result<[PathBuf; 2]> {
     let server = format!("servers/node_modules/@modelcontextprotocol/{server}/dist/index.js");
     Ok([tools("node/node_modules/.bin/node")?, tools(&server)?])
 }
 
-/// Returns the path of a file that setup installed, or an error if it is missing.
+/// Returns the path of the file `name` in `.tools`, or an error if `cargo xtask bench` did not
+/// install it.
 pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     let path = checkout()?.join(".tools").join(name);
     if !path.exists() {

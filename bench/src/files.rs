@@ -1,5 +1,5 @@
-//! Measures reading files, listing a folder and running a program, compared with the least that a
-//! program could do.
+//! Measures reading files, listing a folder and running a program, each compared with a minimal
+//! program that does the same.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::question::BenchRequestTemplate;
 use crate::row::{BenchResultRow, PerformanceGoal};
 use crate::{BenchRunOptions, lines, program, text};
 
-/// Settings without rate limits. A benchmark calls far more often than users do.
+/// Settings without rate limits, because a benchmark calls far more often than users do.
 pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
 
-/// Number of programs that the floor runs in a round.
+/// Number of processes that each round starts directly, without toolgate, for comparison.
 const PROGRAMS: u64 = 100;
 
-/// Measures how fast files are read and listed.
+/// Measures how fast toolgate and other servers read files, list a folder and run a program.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let folder = folder()?;
     let path = folder.path();
@@ -55,7 +55,7 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(rows)
 }
 
-/// Creates a folder with the files to read and to list, and with the settings of its server.
+/// Creates a temporary folder with the files to read and to list, and with `toolgate.toml`.
 pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let many = folder.path().join("many");
@@ -72,7 +72,8 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// Measures runs of `true` in the sandbox, compared with starting `true` and waiting for it.
+/// Measures how fast toolgate runs `true` in the sandbox, compared with starting the process
+/// directly.
 fn programs(run: &BenchRunOptions, folder: &Path) -> anyhow::Result<BenchResultRow> {
     let question =
         BenchRequestTemplate::call("exec_run", &json!({ "command": "true" }), "exit code 0");

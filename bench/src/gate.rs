@@ -1,4 +1,5 @@
-//! Measures the cost of policy, limits and records for a call, and of the sandbox for a program.
+//! Measures what policy, limits and audit records cost per call, and what the sandbox costs per
+//! program.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::question::BenchRequestTemplate;
 use crate::row::{BenchResultRow, PerformanceGoal};
 use crate::{BenchRunOptions, lines, median, program, text};
 
-/// Settings with rates and rules that all allow the measured call.
+/// Settings with rate limits and policy rules, all of which allow the measured call.
 const FULL_GATE: &str = r#"
 [[limits.rate]]
 tools = "files.*"
@@ -37,10 +38,11 @@ effect = "allow"
 effects = ["reads"]
 "#;
 
-/// Settings of a server without rate limits, policy rules and audit records.
+/// Settings of a server without rate limits, policy rules and audit log.
 const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
-/// Measures the cost of the gate per call.
+/// Measures the time that policy, limits and audit records add to a call, and that the sandbox adds
+/// to a program.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let programs = run.choose(40, 200);
     Ok(vec![
@@ -69,8 +71,9 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     ])
 }
 
-/// Measures the processor time of a call with a full and a bare gate, in microseconds. It counts
-/// all threads of the server, and not the time in which two processes wake each other.
+/// Measures the processor time of a call with [`FULL_GATE`] and with [`BARE_GATE`], in
+/// microseconds. Processor time of all server threads counts, but not the time until a waiting
+/// process wakes.
 fn measure_gate(
     run: &BenchRunOptions,
     what: &'static str,
@@ -98,8 +101,8 @@ fn measure_gate(
         .with_target(PerformanceGoal::DifferenceAtMost(8.0)))
 }
 
-/// Measures a call that runs `true` inside and outside the sandbox, in milliseconds. The sandbox
-/// may add `added_max`.
+/// Measures a call that runs `true` inside and outside the sandbox, in milliseconds. The goal is
+/// that the sandbox adds at most `added_max` milliseconds.
 fn measure_sandbox(
     what: &'static str,
     parent: &Path,
@@ -131,7 +134,8 @@ fn measure_sandbox(
         .with_target(PerformanceGoal::DifferenceAtMost(added_max)))
 }
 
-/// Creates a workspace below `parent` with a file to read and `settings`.
+/// Creates a workspace folder below `parent` with a file to read, and writes `settings` to its
+/// `toolgate.toml`.
 fn create_workspace(parent: &Path, settings: &str) -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir_in(parent)?;
     fs::write(folder.path().join("one.txt"), &"toolgate ".repeat(128).as_bytes()[..1024])?;
@@ -139,7 +143,7 @@ fn create_workspace(parent: &Path, settings: &str) -> anyhow::Result<tempfile::T
     Ok(folder)
 }
 
-/// Starts toolgate over stdio and opens a session.
+/// Starts toolgate over stdio in the workspace `folder`, and opens a session with it.
 fn start_server(folder: &Path) -> anyhow::Result<PipedProcess> {
     let mut child = PipedProcess::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
     lines::initialize(&mut child)?;

@@ -1,5 +1,5 @@
-//! Measures the time that a gateway adds to a call, compared with other gateways. Their upstream is
-//! the same server, which only answers.
+//! Measures the time that an MCP gateway adds to a call: toolgate, compared with other gateways.
+//! The upstream of each is the same minimal server.
 
 mod contenders;
 
@@ -19,7 +19,7 @@ use contenders::{
 const CONNECTIONS: u8 = 16;
 const SESSIONS: usize = 1_000;
 
-/// Measures calls that a gateway passes on to another server.
+/// Measures calls through MCP gateways to an upstream server.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut rows = pipes(run)?;
     rows.extend(http(run)?);
@@ -28,7 +28,7 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(rows)
 }
 
-/// Measures gateways with a client over HTTP and an upstream over pipes.
+/// Measures calls through gateways with an HTTP client and an upstream over pipes.
 fn pipes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut direct = direct_pipes()?;
     let mut all = gateways_to_pipes(run)?;
@@ -50,7 +50,7 @@ fn pipes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     ])
 }
 
-/// Measures gateways with a client over HTTP and an upstream over HTTP.
+/// Measures calls through gateways with an HTTP client and an upstream over HTTP.
 fn http(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let direct = direct_http()?;
     let mut all = gateways_to_http(run)?;
@@ -68,7 +68,8 @@ fn http(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     ])
 }
 
-/// Measures the time that each gateway adds to a direct call, which is measured just before it.
+/// Measures the median time that each gateway adds to a call. A direct call to the upstream is
+/// measured just before each gateway.
 fn measure_added(
     run: &BenchRunOptions,
     what: &'static str,
@@ -82,7 +83,7 @@ fn measure_added(
     run.measure_row(what, " µs", all, |gateway| gateway.name, measure_one)
 }
 
-/// Measures the calls per second through each gateway.
+/// Measures the calls per second through each gateway in `all`.
 fn measure_rate(
     run: &BenchRunOptions,
     what: &'static str,
@@ -97,7 +98,7 @@ fn measure_rate(
     )
 }
 
-/// Sends calls to a gateway over `connections` connections at once.
+/// Sends calls to a gateway over `connections` connections at once, as fast as it answers.
 fn load_gateway(
     gateway: &BenchmarkedGateway,
     connections: u8,
@@ -106,7 +107,7 @@ fn load_gateway(
     load(&gateway.headers, &gateway.question, connections, RequestSchedule::Busy, run.time)
 }
 
-/// Measures the memory of a gateway with many idle sessions.
+/// Measures the memory of toolgate as a gateway with 1,000 idle sessions.
 fn idle_sessions(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: idle sessions with a gateway");
     let ours = ours()?;
@@ -119,7 +120,7 @@ fn idle_sessions(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
         .with_target(PerformanceGoal::AtMost(40.0)))
 }
 
-/// Measures the validation of 1 KiB against a schema, in microseconds.
+/// Measures how long toolgate validates a value of 1 KiB against a JSON schema, in microseconds.
 fn schema_check(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a schema validation");
     let (schema, value) = schema_and_value();
@@ -145,7 +146,7 @@ fn schema_check(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
         .with_target(PerformanceGoal::AtMost(20.0)))
 }
 
-/// Returns a schema like those of tools, and a value of 1 KiB that it allows.
+/// Returns a JSON schema like those of tools, and a valid value of 1 KiB.
 fn schema_and_value() -> (Value, Value) {
     let line = json!({
         "type": "object",

@@ -1,4 +1,4 @@
-//! Load over HTTP: keeps connections busy and checks every answer.
+//! Load test over HTTP: keeps connections busy and checks every answer.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,21 @@ use tokio::runtime::{Builder, Runtime};
 use crate::question::{BenchRequestTemplate, excerpt};
 use crate::timer::RepeatingTimer;
 
-/// HTTP headers of each request to one server.
+/// HTTP headers of each request that the benchmark sends to one server, and the server's address.
 #[derive(Clone)]
 pub(crate) struct BenchRequestHeaders {
     address: String,
-    /// HTTP header lines, each with its line break.
+    /// Additional HTTP header lines, each with its line break.
     lines: String,
 }
 
 impl BenchRequestHeaders {
-    /// Returns only the headers that every request needs.
+    /// Returns only the headers that every request to the server at `address` needs.
     pub(crate) fn new(address: &str) -> Self {
         Self { address: address.to_owned(), lines: String::new() }
     }
 
-    /// Returns the headers of a call of `tool` in 2026-07-28.
+    /// Returns the headers of a call of `tool` in MCP revision 2026-07-28.
     pub(crate) fn stateless(address: &str, tool: &str) -> Self {
         let lines = format!(
             "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
@@ -33,7 +33,8 @@ impl BenchRequestHeaders {
         Self { address: address.to_owned(), lines }
     }
 
-    /// Opens a session and returns its headers. A server without sessions sends no session id.
+    /// Opens a session with the server at `address`, and returns the headers for it. A server
+    /// without sessions sends no session id.
     pub(crate) fn session(address: &str) -> anyhow::Result<Self> {
         let plain = Self::new(address);
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
@@ -58,14 +59,14 @@ impl BenchRequestHeaders {
         })
     }
 
-    /// Returns a request for the stream of notifications.
+    /// Returns the bytes of a GET request for the stream of notifications.
     pub(crate) fn get(&self) -> Vec<u8> {
         let Self { address, lines } = self;
         let head = format!("GET /mcp HTTP/1.1\r\nHost: {address}\r\n");
         format!("{head}Accept: text/event-stream\r\n{lines}\r\n").into_bytes()
     }
 
-    /// Returns a POST request with `body`.
+    /// Returns the bytes of a POST request with `body`.
     pub(crate) fn post(&self, body: &str) -> Vec<u8> {
         let Self { address, lines } = self;
         format!(
@@ -94,7 +95,8 @@ impl BenchHttpConnection {
         Ok(self.stream.write_all(request).await?)
     }
 
-    /// Sends a request and checks that the response answers `question`.
+    /// Sends the bytes `request` and checks that the response contains the text that `question`
+    /// expects.
     async fn request(
         &mut self,
         request: &[u8],
@@ -106,7 +108,7 @@ impl BenchHttpConnection {
         question.check(&body)
     }
 
-    /// Reads the next response and returns its head and its body.
+    /// Reads the next response of the server and returns its head and its body.
     pub(crate) async fn read_response(&mut self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         let head = self.read_head().await?;
         match length_of(&self.buffer[..head])? {
@@ -127,7 +129,8 @@ impl BenchHttpConnection {
         Ok((std::mem::take(&mut self.buffer), body))
     }
 
-    /// Reads the head of the next response and returns its length in bytes.
+    /// Reads until the buffer has the head of the next response. Returns the length of the head in
+    /// bytes.
     pub(crate) async fn read_head(&mut self) -> anyhow::Result<usize> {
         self.buffer.clear();
         loop {
@@ -146,13 +149,13 @@ impl BenchHttpConnection {
     }
 }
 
-/// Way in which the end of an HTTP body is found.
+/// Way in which the client finds the end of an HTTP body.
 enum HttpBodyFraming {
     Known(usize),
     Chunked,
 }
 
-/// Returns the end of the body by the headers in `head`.
+/// Returns how to find the end of the body, by the headers in `head`.
 fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyFraming> {
     let head = std::str::from_utf8(head)?;
     for line in head.split("\r\n").skip(1) {
@@ -168,33 +171,35 @@ fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyFraming> {
     Ok(HttpBodyFraming::Known(0))
 }
 
-/// The times at which requests are sent.
+/// Times at which a load test sends its requests.
 #[derive(Clone, Copy)]
 pub(crate) enum RequestSchedule {
-    /// Schedule by which each connection sends the next request as soon as it has an answer.
+    /// Each connection sends its next request as soon as it has received an answer.
     Busy,
-    /// A number of requests per second over all connections, independent of the answers.
+    /// Requests are sent at this rate per second over all connections together, independent of the
+    /// answers.
     Rate(f64),
 }
 
-/// Rate and latencies that a load test measured.
+/// Results of a load test: rate and latencies.
 pub(crate) struct LoadTestResult {
-    /// Answers that the server gave per second.
+    /// Number of answers that the server gave per second.
     pub(crate) rate: f64,
-    /// Latencies of the answers since their requests were due, in microseconds, sorted.
+    /// Latency of each answer in microseconds, sorted. It starts at the time at which the request
+    /// was due.
     pub(crate) micros: Vec<f64>,
 }
 
 impl LoadTestResult {
-    /// Returns a percentile of the latencies, in microseconds.
+    /// Returns the latency below which `percent` percent of the answers are, in microseconds.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let index = (self.micros.len() as f64 * percent / 100.0) as usize;
         self.micros[index.min(self.micros.len() - 1)]
     }
 }
 
-/// Sends `question` for the duration `time` over `connections` connections. Each has one request in
-/// flight, with an id of its own.
+/// Sends `question` again and again over `connections` connections until `time` has passed. Each
+/// connection has one request in flight, with its own id.
 pub(crate) fn load(
     headers: &BenchRequestHeaders,
     question: &BenchRequestTemplate,
@@ -243,8 +248,8 @@ pub(crate) fn load(
     })
 }
 
-/// Returns for each connection the time of its first request, the interval and a timer. Returns
-/// nothing for [`RequestSchedule::Busy`].
+/// Returns for each connection the time of its first request, the interval between its requests,
+/// and a timer. Returns an empty list for [`RequestSchedule::Busy`].
 fn start_timers(
     pace: RequestSchedule,
     connections: u8,
@@ -257,7 +262,7 @@ fn start_timers(
     (0..connections).map(first).map(timer).collect()
 }
 
-/// Creates a runtime on the current thread.
+/// Creates a tokio runtime on the current thread.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("no runtime")
 }

@@ -1,4 +1,4 @@
-//! Measures jobs: accepting, running, watching and storing them.
+//! Measures how fast jobs are accepted, run, watched and stored.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,14 +17,14 @@ use crate::row::{BenchResultRow, PerformanceGoal};
 use crate::sockets::BenchWebSocket;
 use crate::{BenchRunOptions, lines, median, program, text};
 
-/// Number of jobs in the full store.
+/// Number of jobs in the full job store.
 const STORED_JOBS: u128 = 100_000;
-/// Number of watchers of one job.
+/// Number of clients that watch one job.
 const WATCHERS: usize = 1_000;
-/// Number of bytes that a job prints, to check that they do not fill the memory.
+/// Number of bytes that a job prints, to check that the server's memory does not grow with them.
 const FLOOD_BYTES: &str = "2147483648";
 
-/// Settings that declare the commands which run as jobs.
+/// Settings that declare the commands that the benchmark runs as jobs.
 const COMMANDS: &str = r#"
 [server]
 connections_max = 4096
@@ -88,7 +88,8 @@ fn serve(folder: &Path) -> anyhow::Result<BenchServerProcess> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
-/// Measures the time from sending a job to its acknowledgement, and the store's own durable write.
+/// Measures the time from the submission of a job to its acknowledgement. The floor is the durable
+/// write of the job store alone.
 async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a job accepted");
     let server = serve(folder)?;
@@ -116,8 +117,8 @@ async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<Benc
     .with_target(PerformanceGoal::DifferenceAtMost(1.0)))
 }
 
-/// Measures jobs per second, from sending the first to the end of the last. The floor is programs
-/// that are started and waited for one after another.
+/// Measures ended jobs per second, from the first submission to the end of the last job. The floor
+/// is programs that are started directly, one after another.
 async fn measure_throughput(
     what: &'static str,
     tool: &'static str,
@@ -161,7 +162,7 @@ async fn measure_throughput(
         .with_target(PerformanceGoal::RatioAtLeast(0.5)))
 }
 
-/// Measures the time from the end of a job until the last of its watchers received it.
+/// Measures the time from the end of a job until the last of its watchers has received the end.
 async fn measure_watchers(folder: &Path) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: watchers of one job");
     let server = serve(folder)?;
@@ -198,8 +199,8 @@ async fn measure_flood(folder: &Path) -> anyhow::Result<BenchResultRow> {
     .with_target(PerformanceGoal::AtMost(64.0)))
 }
 
-/// Measures the time from starting a process to its first answer about jobs, with a full store and
-/// with an empty one.
+/// Measures the time from the start of a server to its first answer about jobs, with a full job
+/// store and with an empty one.
 fn measure_start(
     folder: &Path,
     runtime: &tokio::runtime::Runtime,
@@ -238,8 +239,8 @@ fn measure_start(
     .with_target(PerformanceGoal::DifferenceAtMost(100.0)))
 }
 
-/// Runs one job with its store in `store`, so that the server creates its folder. Returns that
-/// folder.
+/// Runs a server with one job, whose data folder is `store`. Returns the folder of jobs that the
+/// server created.
 fn create_job_folder(
     folder: &Path,
     store: &Path,
@@ -264,7 +265,7 @@ fn create_job_folder(
     Ok(entry.path())
 }
 
-/// Fills a job store with `count` ended jobs.
+/// Fills the job store in `folder` with `count` ended jobs.
 async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
     let store = std::sync::Arc::new(SqliteStore::open(folder, 0)?);
     let mut writers = Vec::new();
@@ -286,7 +287,7 @@ async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a job with the id `number`.
+/// Returns a new job for the job store, with the id `number`.
 fn new_job(number: u128) -> NewJob {
     NewJob {
         id: JobId::from_bits(number),
@@ -302,7 +303,7 @@ fn new_job(number: u128) -> NewJob {
     }
 }
 
-/// Returns the end of a job that succeeded.
+/// Returns the end of a successful job, as the job store records it.
 fn job_end() -> JobEnd {
     let value = json!({ "exit_code": 0, "stdout": "", "stderr": "" });
     JobEnd {
@@ -314,14 +315,14 @@ fn job_end() -> JobEnd {
     }
 }
 
-/// A client with one connection that starts jobs and waits until they have ended.
+/// Client with one connection that starts jobs and waits for their end.
 struct BenchJobClient {
     connection: BenchHttpConnection,
     address: String,
 }
 
 impl BenchJobClient {
-    /// Connects to the server at `address`.
+    /// Opens a connection to the server at `address`.
     async fn connect(address: &str) -> anyhow::Result<Self> {
         Ok(Self {
             connection: BenchHttpConnection::open(address).await?,
@@ -329,7 +330,7 @@ impl BenchJobClient {
         })
     }
 
-    /// Starts a job and returns its id.
+    /// Starts a job that calls `tool`, and returns its id.
     async fn start(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<String> {
         let params = json!({ "name": tool, "arguments": arguments, "mode": "async" });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
@@ -345,7 +346,7 @@ impl BenchJobClient {
         Ok(id.with_context(|| format!("not accepted: {answer}"))?.to_owned())
     }
 
-    /// Waits until the job `id` has ended, and fails unless it succeeded.
+    /// Waits until the job `id` has ended. Fails unless the job succeeded.
     async fn wait_for_end(&mut self, id: &str) -> anyhow::Result<()> {
         loop {
             let job = format!("GET /jobs/{id} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
@@ -358,7 +359,7 @@ impl BenchJobClient {
         }
     }
 
-    /// Sends a request and returns the body of its response.
+    /// Sends an HTTP request and returns the JSON body of its response.
     async fn request(&mut self, request: &str) -> anyhow::Result<Value> {
         self.connection.send(request.as_bytes()).await?;
         let (_, body) = self.connection.read_response().await?;
@@ -366,7 +367,7 @@ impl BenchJobClient {
     }
 }
 
-/// Watches a job over a WebSocket until its end is received.
+/// Watches the job `id` over a WebSocket until the end of the job is received.
 async fn watch(address: String, id: String) -> anyhow::Result<()> {
     let mut socket = BenchWebSocket::open(&address, &format!("/ws/jobs/{id}")).await?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Load over standard streams: keeps a number of questions in flight and checks every answer.
+//! Load test over standard streams: keeps a number of requests in flight and checks every answer.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use memchr::memchr;
 use crate::child::PipedProcess;
 use crate::question::{BenchRequestTemplate, response_id};
 
-/// Opens an MCP session with `child`.
+/// Opens an MCP session with `child`, over its standard streams.
 pub(crate) fn initialize(child: &mut PipedProcess) -> anyhow::Result<()> {
     let hello = concat!(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
@@ -23,7 +23,8 @@ pub(crate) fn initialize(child: &mut PipedProcess) -> anyhow::Result<()> {
     write(child, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")
 }
 
-/// Measures the answers per second with `depth` questions in flight. Fails on a wrong answer.
+/// Measures the answers per second of `child` with `depth` requests in flight, for the duration
+/// `time`. Fails on a wrong answer.
 pub(crate) fn rate(
     child: &mut PipedProcess,
     depth: usize,
@@ -72,7 +73,8 @@ pub(crate) fn rate(
     Ok(f64::from(answered) / started.elapsed().as_secs_f64())
 }
 
-/// Measures the latency of each answer in microseconds, one question after another.
+/// Measures the latency of each answer in microseconds, one request after another, for the duration
+/// `time`.
 pub(crate) fn micros(
     child: &mut PipedProcess,
     time: Duration,
@@ -88,7 +90,8 @@ pub(crate) fn micros(
     Ok(micros)
 }
 
-/// Measures the milliseconds from the call of `start` to the end of the answer to `question`.
+/// Measures the time from the call of `start` to the end of the answer to `question`, in
+/// milliseconds.
 pub(crate) fn first_answer(
     start: impl FnOnce() -> anyhow::Result<PipedProcess>,
     question: &BenchRequestTemplate,
@@ -100,7 +103,7 @@ pub(crate) fn first_answer(
     Ok(started.elapsed().as_secs_f64() * 1000.0)
 }
 
-/// Sends one `question` and checks the answer.
+/// Sends the request `question` once and checks the answer.
 pub(crate) fn answer(
     child: &mut PipedProcess,
     question: &BenchRequestTemplate,
@@ -115,7 +118,7 @@ fn write(child: &mut PipedProcess, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(child.input.as_mut().context("no input")?.write_all(bytes)?)
 }
 
-/// Reads one line. Nothing may follow it yet.
+/// Reads from the output of `child` up to a line break. The server must not have sent more yet.
 fn read_line(child: &mut PipedProcess) -> anyhow::Result<Vec<u8>> {
     let output = child.output.as_mut().context("no output")?;
     let mut line = Vec::new();

@@ -1,7 +1,8 @@
-//! Measures toolgate, the floors and the servers of others in one run.
+//! Measures toolgate, the floors (minimal programs that do the same) and the servers of other
+//! projects in one run.
 //!
-//! Rounds are interleaved, every answer is checked, and the figures are medians. Usage:
-//! `bench [--quick] [--alone] [--into FOLDER] [SECTION…]`. `--alone` leaves the servers of others
+//! Rounds are interleaved, every answer is checked, and the figures are medians. Usage: `bench
+//! [--quick] [--alone] [--into FOLDER] [SECTION…]`. `--alone` leaves the servers of other projects
 //! out. Absolute figures depend on the machine and the moment; ratios of one run hardly do.
 #![allow(
     clippy::disallowed_methods,
@@ -62,23 +63,24 @@ type BenchSectionFn = fn(&BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>
 
 /// Command-line options of one benchmark run.
 struct BenchRunOptions {
-    /// Measures for a shorter time, with less exact figures.
+    /// True to measure for a shorter time, with less exact figures.
     quick: bool,
     /// True to leave out the servers of other projects.
     alone: bool,
-    /// Number of measurements of each figure.
+    /// Number of times that each figure is measured.
     rounds: usize,
-    /// Duration of each load test in a round.
+    /// Duration of each load test in a round of measurements.
     time: Duration,
 }
 
 impl BenchRunOptions {
-    /// Returns `quick` in a quick run, and `whole` in any other run.
+    /// Returns `quick` in a quick run, and the value for full runs, `whole`, otherwise.
     fn choose<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }
 
-    /// Returns the servers in `all`, and also those in `others` unless the options leave them out.
+    /// Returns the contenders in `all`, and also those in `others` unless the options leave them
+    /// out.
     fn with_others<T>(
         &self,
         mut all: Vec<T>,
@@ -90,7 +92,8 @@ impl BenchRunOptions {
         Ok(all)
     }
 
-    /// Measures each of the servers in `all` in turn with `once`, and returns a row of the medians.
+    /// Measures each contender in `all` in turn with `once`, for all rounds. Returns a row with the
+    /// median of each contender.
     fn measure_row<T>(
         &self,
         what: &'static str,
@@ -122,8 +125,9 @@ impl BenchRunOptions {
         })
     }
 
-    /// Measures the calls per second of each of the servers in `all` in turn with `once`, and the
-    /// processor time of the server for a call. `process` returns the server, if there is one.
+    /// Measures the calls per second of each contender in `all` in turn with `once`, and the
+    /// processor time of its server per call. `process` returns the process of that server, or
+    /// `None` to leave the processor time out.
     fn measure_rates<T>(
         &self,
         what: &'static str,
@@ -196,19 +200,21 @@ fn main() -> anyhow::Result<()> {
     into.map_or(Ok(()), |into| page::write(&into, &rows))
 }
 
-/// Returns the path of another program of this workspace, in the folder of this one.
+/// Returns the path of the program `name`, which Cargo builds into the folder of the running
+/// program.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     anyhow::ensure!(path.exists(), "{} is not built; run `cargo xtask bench`", path.display());
     Ok(path)
 }
 
-/// Returns a path as text.
+/// Returns `path` as text. Replaces bytes that are not UTF-8.
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Returns the median of `values`, the upper one if their number is even.
+/// Returns the median of `values`. For an even number of values, returns the greater of the two
+/// middle values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

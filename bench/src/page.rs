@@ -1,4 +1,4 @@
-//! Writes the page of a whole run, with its plots and figures.
+//! Writes the page of results of a full benchmark run, with its plots and figures.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::plot;
 use crate::row::{BenchResultRow, peer_table, table};
 
-/// Writes `performance.md` into `folder`, and also `performance.json` and the plots in
+/// Writes the results `rows` into `folder`: `performance.md`, `performance.json` and plots in
 /// `performance/`.
 pub(crate) fn write(folder: &Path, rows: &[BenchResultRow]) -> anyhow::Result<()> {
     let machine = machine()?;
@@ -103,7 +103,7 @@ of tools, sessions, streams, WebSockets and calls in flight. Latency was measure
 per second over 16 connections.
 ";
 
-/// Returns a line about the machine: cores, processor, kernel and compiler.
+/// Returns one line that describes the machine: cores, processor, kernel and compiler.
 fn machine() -> anyhow::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name\t: "));

@@ -1,25 +1,25 @@
-//! Draws plots as SVG.
+//! Draws plots of benchmark results as SVG.
 
 use std::fmt::Write;
 
 use crate::row::BenchResultRow;
 
 const WIDTH: f64 = 720.0;
-/// Horizontal position of the left end of a plot's scale.
+/// Horizontal position of the left end of a plot's scale, in pixels.
 const LEFT: f64 = 170.0;
-/// Horizontal position of the right end of a plot's scale.
+/// Horizontal position of the right end of a plot's scale, in pixels.
 const RIGHT: f64 = WIDTH - 90.0;
 const LINE: f64 = 26.0;
 const TOP: f64 = 44.0;
 
-/// Returns the name of the file for a plot with the title `what`.
+/// Returns the file name of the plot of the row `what`.
 pub(crate) fn file_name(what: &str) -> String {
     let words = what.to_lowercase();
     let words = words.split(|it: char| !it.is_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-") + ".svg"
 }
 
-/// Draws all contenders of `row` on a logarithmic scale, the largest value on top.
+/// Returns an SVG with all contenders of `row` on a logarithmic scale, the largest value on top.
 pub(crate) fn comparison(row: &BenchResultRow) -> String {
     let mut all = row.contenders();
     all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -61,7 +61,7 @@ pub(crate) fn comparison(row: &BenchResultRow) -> String {
     svg + "</svg>\n"
 }
 
-/// Draws the curve of `row`: its values by count, both from zero.
+/// Returns an SVG with the curve of `row`: its values by count, both axes from zero.
 pub(crate) fn curve(row: &BenchResultRow, unit: &str, points: &[(f64, f64)]) -> String {
     const BOTTOM: f64 = 250.0;
     let largest =

@@ -1,10 +1,10 @@
-//! Rows of the table of results, and the performance goals of each row.
+//! Rows of the table of benchmark results, and the performance goals of each row.
 
 use serde_json::{Value, json};
 
 use crate::contenders::{FLOOR, OURS};
 
-/// One row of the table of results.
+/// One row of the table of benchmark results.
 pub(crate) struct BenchResultRow {
     /// Name of the row, which also identifies the row in earlier runs.
     what: &'static str,
@@ -12,14 +12,14 @@ pub(crate) struct BenchResultRow {
     ours: f64,
     floor: Option<f64>,
     peers: Vec<(&'static str, f64)>,
-    /// Processor time of each server for a call, in microseconds.
+    /// Processor time of each server per call, in microseconds, with the name of the server.
     cpu: Vec<(&'static str, f64)>,
     targets: Vec<PerformanceGoal>,
-    /// Measured values by count, with their unit, for a plot.
+    /// Unit of a plot, and its measured values by count.
     curve: Option<(&'static str, Vec<(f64, f64)>)>,
 }
 
-/// Performance goal for a figure of toolgate.
+/// Performance goal that a figure of toolgate must reach.
 pub(crate) enum PerformanceGoal {
     /// Goal: toolgate's figure is at least this multiple of the floor (the figure of a minimal
     /// server).
@@ -41,7 +41,8 @@ pub(crate) enum PerformanceGoal {
     RatioAtLeastOrCpuAtMost(f64, f64),
     /// Goal: toolgate's processor time for a call is at most this number of microseconds.
     CpuAtMost(f64),
-    /// Goal: toolgate's figure exceeds the floor (the figure of a minimal server) by at most this.
+    /// Goal: toolgate's figure exceeds the floor (the figure of a minimal server) by at most this
+    /// number.
     DifferenceAtMost(f64),
     /// Goal: toolgate's figure is at most this number.
     AtMost(f64),
@@ -50,29 +51,30 @@ pub(crate) enum PerformanceGoal {
 }
 
 impl BenchResultRow {
-    /// Returns a row with toolgate's figure. If a space comes before the unit, `unit` starts with
-    /// it.
+    /// Returns a row with toolgate's figure `ours`. Start `unit` with a space if one is printed
+    /// between number and unit.
     pub(crate) fn new(what: &'static str, unit: &'static str, ours: f64) -> Self {
         let (peers, cpu, targets) = (Vec::new(), Vec::new(), Vec::new());
         Self { what, unit, ours, floor: None, peers, cpu, targets, curve: None }
     }
 
-    /// Adds the floor: the least that a program could do, or another figure to compare with.
+    /// Sets the floor: the figure of a minimal program, or another figure to compare with.
     pub(crate) fn with_floor(self, floor: f64) -> Self {
         Self { floor: Some(floor), ..self }
     }
 
-    /// Adds the figures of other servers to the row.
+    /// Sets the figures of other servers, each with the name of the server.
     pub(crate) fn with_peers(self, peers: Vec<(&'static str, f64)>) -> Self {
         Self { peers, ..self }
     }
 
-    /// Adds the processor time of each server for a call, in microseconds.
+    /// Sets the processor time of each server per call, in microseconds, with the name of the
+    /// server.
     pub(crate) fn with_cpu(self, cpu: Vec<(&'static str, f64)>) -> Self {
         Self { cpu, ..self }
     }
 
-    /// Adds a curve: counts, and the value at each count.
+    /// Sets the curve to plot: pairs of a count and the value at that count, in `unit`.
     pub(crate) fn with_curve(self, unit: &'static str, curve: Vec<(f64, f64)>) -> Self {
         Self { curve: Some((unit, curve)), ..self }
     }
@@ -92,28 +94,31 @@ impl BenchResultRow {
         self.what
     }
 
-    /// Returns true if other servers were measured.
+    /// Returns true if the row has figures of other servers.
     pub(crate) fn has_peers(&self) -> bool {
         !self.peers.is_empty()
     }
 
-    /// Returns the names and figures of all that were measured.
+    /// Returns the name and the figure of toolgate, of the floor if there is one, and of each other
+    /// server.
     pub(crate) fn contenders(&self) -> Vec<(&'static str, f64)> {
         let floor = self.floor.map(|floor| (FLOOR, floor));
         [(OURS, self.ours)].into_iter().chain(floor).chain(self.peers.iter().copied()).collect()
     }
 
-    /// Returns the processor time of the server `name` for a call, in microseconds.
+    /// Returns the processor time of the server `name` per call in microseconds, if it was
+    /// measured.
     fn cpu_of(&self, name: &str) -> Option<f64> {
         self.cpu.iter().find(|(other, _)| *other == name).map(|(_, micros)| *micros)
     }
 
-    /// Returns the ratio of toolgate's processor time for a call to that of the server `name`.
+    /// Returns toolgate's processor time per call divided by that of the server `name`.
     fn cpu_ratio(&self, name: &str) -> Option<f64> {
         Some(self.cpu_of(OURS)? / self.cpu_of(name)?)
     }
 
-    /// Returns the processor time of toolgate for a call, and of the floor in brackets.
+    /// Returns the cell with the processor time of toolgate per call, and that of the floor in
+    /// brackets.
     fn cpu_cell(&self) -> String {
         let Some(ours) = self.cpu_of(OURS) else { return "–".to_owned() };
         match self.cpu_of(FLOOR) {
@@ -122,13 +127,13 @@ impl BenchResultRow {
         }
     }
 
-    /// Formats `value` with its unit. Values below 100 have one decimal place.
+    /// Formats `value` with the row's unit. Values below 100 have one decimal place, others none.
     pub(crate) fn number(&self, value: f64) -> String {
         let unit = self.unit;
         if value < 100.0 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
     }
 
-    /// Returns true if toolgate's figure meets `target`.
+    /// Returns true if toolgate's figures in this row meet the goal `target`.
     fn is_met(&self, target: &PerformanceGoal) -> bool {
         let floor = self.floor.unwrap_or_default();
         match *target {
@@ -162,7 +167,7 @@ impl BenchResultRow {
         }
     }
 
-    /// Describes the performance goal `target` for the table of results.
+    /// Returns a text about the performance goal `target` for the table of results.
     fn describe(&self, target: &PerformanceGoal) -> String {
         let unit = self.unit;
         match target {
@@ -182,7 +187,7 @@ impl BenchResultRow {
         }
     }
 
-    /// Returns the row as a line of a Markdown table.
+    /// Returns the row as a line of a Markdown table of results.
     fn line(&self) -> String {
         let none = || "–".to_owned();
         let floor = self.floor.map_or_else(none, |floor| self.number(floor));
@@ -204,7 +209,7 @@ impl BenchResultRow {
         )
     }
 
-    /// Returns the row as JSON.
+    /// Returns the row as a JSON object.
     pub(crate) fn json(&self) -> Value {
         let by_name = |figures: &[(&'static str, f64)]| {
             let figures = figures.iter().map(|(name, figure)| ((*name).to_owned(), json!(figure)));
@@ -228,7 +233,7 @@ impl BenchResultRow {
     }
 }
 
-/// Returns the table of `rows` in Markdown.
+/// Returns the Markdown table of `rows`.
 pub(crate) fn table(rows: &[BenchResultRow]) -> String {
     let mut table = String::from(
         "| | toolgate | floor | ratio | server CPU per call (floor) | target | |\n|---|---|---|---|---|---|---|\n",
@@ -240,7 +245,8 @@ pub(crate) fn table(rows: &[BenchResultRow]) -> String {
     table
 }
 
-/// Returns the table of other servers, each with how many times better toolgate is.
+/// Returns a Markdown table of the figures of other servers, each with the factor by which toolgate
+/// is better.
 pub(crate) fn peer_table(rows: &[BenchResultRow]) -> String {
     let mut table = String::from("| | toolgate | others |\n|---|---|---|\n");
     for row in rows.iter().filter(|row| !row.peers.is_empty()) {

@@ -1,5 +1,5 @@
-//! Measures memory and the 99th percentile of latency by the number of tools, sessions, streams,
-//! WebSockets and calls in flight.
+//! Measures the server's memory and the 99th percentile of latency by the number of tools,
+//! sessions, streams, WebSockets and calls in flight.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,14 +18,15 @@ use crate::row::{BenchResultRow, PerformanceGoal};
 use crate::sockets::{self, BenchWebSocket};
 use crate::{BenchRunOptions, program, text};
 
-/// Calls per second while latency is measured.
+/// Calls per second that are sent while latency is measured.
 const RATE: f64 = 2_000.0;
 const CONNECTIONS: u8 = 16;
 
-/// Settings that allow many connections and streams.
+/// Settings that allow 16,384 connections.
 const BOUNDS: &str = "[server]\nconnections_max = 16384\n";
 
-/// Measures memory and latency by the number of tools, sessions, streams and calls in flight.
+/// Measures the server's memory and latency by the number of tools, sessions, streams and calls in
+/// flight.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     // Each stream takes a file descriptor in this process and in the server.
     let mut limit = getrlimit(Resource::Nofile);
@@ -38,14 +39,15 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(rows)
 }
 
-/// Server process with the workspace that it serves.
+/// Running server, and the temporary folder that it serves.
 struct BenchServerWithWorkspace {
     folder: tempfile::TempDir,
     server: BenchServerProcess,
 }
 
 impl BenchServerWithWorkspace {
-    /// Starts toolgate with the additional settings `more`.
+    /// Starts toolgate in a new workspace, with the settings `more` in addition to those of the
+    /// benchmark.
     fn start(more: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("one.txt"), "toolgate toolgate\n")?;
@@ -58,7 +60,7 @@ impl BenchServerWithWorkspace {
         self.server.child.settled_mib()
     }
 
-    /// Returns the 99th percentile of latency, in milliseconds.
+    /// Measures the 99th percentile of latency, in milliseconds.
     fn latency(&self, run: &BenchRunOptions) -> anyhow::Result<f64> {
         let question = BenchRequestTemplate::stateless(
             "files_read",
@@ -77,7 +79,7 @@ fn serve(folder: &Path) -> anyhow::Result<BenchServerProcess> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
-/// Memory in MiB and latency in milliseconds, by count.
+/// Memory in MiB and latency in milliseconds, each by the number of tools, sessions or streams.
 struct ScaleMeasurements {
     memory: Vec<(f64, f64)>,
     latency: Vec<(f64, f64)>,
@@ -102,8 +104,9 @@ impl ScaleMeasurements {
         Ok(())
     }
 
-    /// Returns two rows: memory for each one in KiB, and latency with all of them compared with the
-    /// first count. `most` is the target of the former.
+    /// Returns two rows with the names `what`: the memory that each additional item takes in KiB,
+    /// and the latency with all items, compared with the latency at the first count. `most` is the
+    /// goal of the first row.
     fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<BenchResultRow> {
         let Self { memory, latency } = self;
         let ((few, memory_of_few), (many, memory_of_many)) = (memory[0], memory[memory.len() - 1]);
@@ -206,7 +209,7 @@ fn conversations(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     ))
 }
 
-/// Measures calls per second over WebSockets, by the number of calls in flight.
+/// Measures calls per second over WebSockets with 1 to 64 calls in flight on each.
 fn in_flight(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: many calls in flight");
     let served = BenchServerWithWorkspace::start("")?;

@@ -1,5 +1,5 @@
 //! Measures search: the time and size of an index, the latency of answers, the time until a saved
-//! file is found, and text search compared with ripgrep. All calls go through the program, over
+//! file is found, and text search compared with ripgrep. All calls go to the toolgate program over
 //! pipes.
 
 mod corpus;
@@ -34,7 +34,8 @@ const QUERIES: [&str; 12] = [
     "sort a slice",
 ];
 
-/// The patterns of text search: the row, the pattern, and whether it is a regular expression.
+/// Patterns of text search, each with the name of its row, and whether the pattern is a regular
+/// expression.
 const PATTERNS: [(&str, &str, bool); 5] = [
     ("search_text, literal, rare (floor: ripgrep)", "BorrowedFd::borrow_raw", false),
     ("search_text, literal, common (floor: ripgrep)", "unsafe", false),
@@ -43,7 +44,7 @@ const PATTERNS: [(&str, &str, bool); 5] = [
     ("search_text, regex, common (floor: ripgrep)", r"impl<[^>]+> \w+ for", true),
 ];
 
-/// Measures how long indexing and searches take.
+/// Measures how long indexing takes, and how long searches take.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
@@ -53,8 +54,8 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(rows)
 }
 
-/// Measures `search_text` and ripgrep alternately over the same files. Both count all matching
-/// lines.
+/// Measures `search_text` and ripgrep alternately over the same `files` files. Both programs count
+/// all matching lines.
 fn text(
     at: &Path,
     sources: &[PathBuf],
@@ -101,7 +102,7 @@ fn text(
     Ok(rows)
 }
 
-/// Counts the matching lines by ripgrep.
+/// Counts the lines below `at` that match `pattern` by running the program `ripgrep`.
 fn count_by_ripgrep(
     ripgrep: &Path,
     at: &Path,
@@ -117,14 +118,14 @@ fn count_by_ripgrep(
     counts.lines().map(|count| Ok(count.parse::<u64>()?)).sum()
 }
 
-/// Returns the path of ripgrep, which setup installs.
+/// Returns the path of the ripgrep that `cargo xtask setup` installs.
 fn ripgrep() -> anyhow::Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/ripgrep/bin/rg");
     ensure!(path.exists(), "{} is missing; run `cargo xtask setup`", path.display());
     Ok(path)
 }
 
-/// Measures an index of `lines` lines: building it, queries, and updates.
+/// Measures an index of `lines` lines of source: the time to build it, of queries, and of updates.
 fn index(
     folder: &Path,
     sources: &[PathBuf],
@@ -195,7 +196,8 @@ fn index(
     ])
 }
 
-/// Waits up to ten minutes until the index is complete, and checks that it has nearly all `files`.
+/// Waits up to ten minutes until the index is complete. Fails unless the index has more than nine
+/// tenths of `files` files.
 fn wait_until_indexed(conversation: &mut StdioBenchSession, files: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(600);
     while Instant::now() < deadline {
@@ -211,7 +213,7 @@ fn wait_until_indexed(conversation: &mut StdioBenchSession, files: usize) -> any
     bail!("the index was not ready after ten minutes")
 }
 
-/// Returns the time of one query, which must find ten passages.
+/// Returns the duration of one query. Fails unless the query finds ten passages.
 fn time_query(conversation: &mut StdioBenchSession, query: &str) -> anyhow::Result<Duration> {
     let started = Instant::now();
     let found = conversation.call("search_semantic", &json!({ "query": query, "top_k": 10 }))?;
@@ -222,7 +224,8 @@ fn time_query(conversation: &mut StdioBenchSession, query: &str) -> anyhow::Resu
     Ok(taken)
 }
 
-/// Returns the time from the end of a save to the end of the first answer that has the saved text.
+/// Returns the time from saving a new file below `at` to the end of the first answer that finds the
+/// file.
 fn time_update(
     conversation: &mut StdioBenchSession,
     at: &Path,
@@ -242,7 +245,7 @@ fn time_update(
     bail!("`{name}` was not found within ten seconds of being saved")
 }
 
-/// Returns the total size of the files below `folder`, in bytes.
+/// Returns the total size of all files below `folder`, in bytes.
 fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {

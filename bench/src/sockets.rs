@@ -1,4 +1,4 @@
-//! Load over WebSockets: keeps conversations busy and checks every answer.
+//! Load test over WebSockets: keeps connections busy and checks every answer.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use tokio::net::TcpStream;
 use crate::http::runtime;
 use crate::question::{BenchRequestTemplate, response_id};
 
-/// Client end of a WebSocket.
+/// Client side of a WebSocket connection.
 pub(crate) struct BenchWebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// Number of bytes of the buffer that were read.
+    /// Number of bytes of the buffer that were already returned in messages.
     consumed: usize,
 }
 
 impl BenchWebSocket {
-    /// Opens a WebSocket at `path`.
+    /// Opens a WebSocket to the server at `address`, at the URL path `path`.
     pub(crate) async fn open(address: &str, path: &str) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -42,12 +42,12 @@ impl BenchWebSocket {
         Ok(Self { stream, buffer, consumed: end })
     }
 
-    /// Sends `text` with a mask of zeros.
+    /// Sends `text` as one message, with a mask of zeros.
     pub(crate) async fn send(&mut self, text: &str) -> anyhow::Result<()> {
         Ok(self.stream.write_all(&frame(text)?).await?)
     }
 
-    /// Receives the next text message.
+    /// Waits for the next text message and returns its text.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Vec<u8>> {
         loop {
             let rest = &self.buffer[self.consumed..];
@@ -69,7 +69,7 @@ impl BenchWebSocket {
     }
 }
 
-/// Returns `text` as a message of a client.
+/// Returns the WebSocket frame in which a client sends `text`.
 fn frame(text: &str) -> anyhow::Result<Vec<u8>> {
     let mut frame = vec![0x81];
     match u8::try_from(text.len()) {
@@ -84,7 +84,8 @@ fn frame(text: &str) -> anyhow::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Returns the opcode of a server's message, and the start and end of its payload.
+/// Returns the opcode of the first frame in `bytes`, and the start and end of its payload. Returns
+/// `None` if the frame is incomplete.
 fn parse_header(bytes: &[u8]) -> Option<(u8, usize, usize)> {
     let (&[kind, length], rest) = bytes.split_first_chunk()?;
     let (from, length) = match length {
@@ -95,8 +96,8 @@ fn parse_header(bytes: &[u8]) -> Option<(u8, usize, usize)> {
     Some((kind & 0x0F, from, from + length))
 }
 
-/// Measures the answers per second over `connections` WebSockets with `depth` questions in flight
-/// each.
+/// Measures the answers per second over `connections` WebSockets, with `depth` requests in flight
+/// on each, for the duration `time`.
 pub(crate) fn rate(
     (address, path): (&str, &str),
     question: &BenchRequestTemplate,
@@ -123,7 +124,8 @@ pub(crate) fn rate(
     })
 }
 
-/// Keeps `depth` questions in flight until `deadline`, and returns the number of answers.
+/// Keeps `depth` requests in flight on `socket` until `deadline`, and returns the number of
+/// answers.
 async fn keep_busy(
     mut socket: BenchWebSocket,
     question: BenchRequestTemplate,

@@ -1,4 +1,5 @@
-//! Measures the time to the first answer, and the memory of an idle server.
+//! Measures the time from the start of a server to its first answer, and the memory of an idle
+//! server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::question::BenchRequestTemplate;
 use crate::row::{BenchResultRow, PerformanceGoal};
 use crate::{BenchRunOptions, lines, median, program, text};
 
-/// Measures how long a server takes to start.
+/// Measures how long a server takes to start, and how much memory it takes when idle.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let folder = folder()?;
     let mut rows = vec![measure_cold_start(run, folder.path())?];
@@ -19,7 +20,7 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(rows)
 }
 
-/// Measures the time from starting a process to its first answer.
+/// Measures the time from the start of a server to its first answer.
 fn measure_cold_start(run: &BenchRunOptions, folder: &Path) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: cold start");
     let question =
@@ -41,7 +42,7 @@ fn measure_cold_start(run: &BenchRunOptions, folder: &Path) -> anyhow::Result<Be
     Ok(row.with_floor(median(floors)).with_target(PerformanceGoal::AtMost(4.0)))
 }
 
-/// Measures the memory of an idle server, over stdio and over HTTP.
+/// Measures the memory of an idle toolgate, over stdio and over HTTP.
 fn measure_idle_memory(folder: &Path) -> anyhow::Result<Vec<BenchResultRow>> {
     eprintln!("measuring: memory of an idle server");
     let mut stdio = PipedProcess::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;

@@ -1,11 +1,10 @@
-//! Measures a call over standard streams, compared with the least that a program could do and with
-//! other servers.
+//! Measures a call over standard streams, compared with a minimal program and with other servers.
 
 use crate::contenders::{RMCP, echoes};
 use crate::row::{BenchResultRow, PerformanceGoal};
 use crate::{BenchRunOptions, lines};
 
-/// Measures calls over standard input and output.
+/// Measures calls of toolgate and other servers over standard input and output.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {

@@ -1,7 +1,8 @@
-//! A timer that is late by microseconds only and costs one system call.
+//! Timer that fires only microseconds late and costs one system call.
 //!
-//! tokio's timers are late by up to a millisecond, and all that are due in it fire together. A
-//! thread that sleeps and wakes the others takes much processor time from the servers.
+//! tokio's timers fire up to a millisecond late, and all timers that are due in that millisecond
+//! fire together. A thread that sleeps and wakes the others takes much processor time from the
+//! servers.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use rustix::time::{
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-/// A timer that fires repeatedly.
+/// Timer that fires repeatedly at a fixed interval.
 pub(crate) struct RepeatingTimer(Receiver);
 
 impl RepeatingTimer {
@@ -32,7 +33,7 @@ impl RepeatingTimer {
         Ok(Self(Receiver::from_owned_fd_unchecked(timer)?))
     }
 
-    /// Waits until `due`, which must be a time at which the timer fires.
+    /// Waits until the time `due`, which must be one of the times at which the timer fires.
     pub(crate) async fn wait_until(&mut self, due: Instant) -> anyhow::Result<()> {
         // The timer may have fired before while nobody waited.
         while Instant::now() < due {

@@ -1,4 +1,4 @@
-//! Measures the speed and recall of the vector search: ours, usearch and brute force.
+//! Measures the speed and recall of vector search: toolgate's, that of usearch, and brute force.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -19,13 +19,13 @@ const DIMENSIONS: usize = 384;
 const COUNT: usize = 100_000;
 const QUERIES: usize = 200;
 const K: usize = 10;
-/// Number of topics of the vectors. They are synthetic, and easier to find than those of texts, for
-/// which `docs/design/vectors.md` measures recall.
+/// Number of topics around which the synthetic vectors lie. They are easier to find than vectors of
+/// texts, for which `docs/design/vectors.md` measures recall.
 const TOPICS: usize = 200;
-/// Number of directions that the topics and the vectors consist of.
+/// Number of random directions whose sums are the topics and the vectors.
 const DIRECTIONS: usize = 64;
 
-/// Measures how long searches among vectors take.
+/// Measures how long vector searches take, and how many of the nearest vectors they find.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;
@@ -95,8 +95,8 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     ])
 }
 
-/// Returns the vectors to search and those of the queries, each concatenated. They are always
-/// equal.
+/// Returns the vectors to search and the vectors of the queries, each list concatenated. They are
+/// the same in every run.
 fn synthesize() -> (Vec<f32>, Vec<f32>) {
     let mut random = XorshiftRng(0x9E37_79B9_7F4A_7C15);
     let directions: Vec<f32> = (0..DIRECTIONS * DIMENSIONS).map(|_| random.number()).collect();
@@ -119,7 +119,7 @@ fn synthesize() -> (Vec<f32>, Vec<f32>) {
     (vectors, (0..QUERIES).flat_map(|_| next_vector()).collect())
 }
 
-/// A xorshift generator: its numbers are the same on every machine.
+/// Random number generator (xorshift) with the same numbers on every machine.
 struct XorshiftRng(u64);
 
 impl XorshiftRng {
@@ -130,7 +130,8 @@ impl XorshiftRng {
         self.0
     }
 
-    /// Returns an approximately normally distributed number, the sum of four.
+    /// Returns an approximately normally distributed random number: the sum of four uniform
+    /// numbers.
     fn number(&mut self) -> f32 {
         let bits = self.bits();
         let parts = (0..4).map(|index| (bits >> (16 * index) & 0xFFFF) as f32 / 65_535.0 - 0.5);
@@ -138,7 +139,8 @@ impl XorshiftRng {
     }
 }
 
-/// Creates our store on disk. The hash of each vector is its reversed number.
+/// Creates toolgate's vector store on disk. The hash of each vector is its number with the bits
+/// reversed.
 fn create_store(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
     let space = VectorSpace { model: "made".to_owned(), dimensions: DIMENSIONS };
     let (store, _) = VectorStore::open(&folder.join("ours"), &space, VectorPrecision::Fine)?;
@@ -151,7 +153,7 @@ fn create_store(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
     Ok(store)
 }
 
-/// Returns the numbers of the nearest vectors by our store.
+/// Returns the numbers of the vectors nearest to `query` by toolgate's vector store.
 fn find(
     snapshot: &VectorSnapshot,
     live: &VectorSlotSet,
@@ -162,7 +164,7 @@ fn find(
     Ok(numbers.map(|hash| hash.0.reverse_bits() as u32).collect())
 }
 
-/// Returns the numbers of the nearest vectors, by comparing with each.
+/// Returns the numbers of the vectors nearest to `query`, by comparing the query with each vector.
 fn nearest_by_brute_force(vectors: &[f32], query: &[f32]) -> BTreeSet<u32> {
     let mut all: Vec<(f32, u32)> =
         vectors.chunks_exact(DIMENSIONS).map(|it| dot(it, query)).zip(0..).collect();
@@ -170,7 +172,8 @@ fn nearest_by_brute_force(vectors: &[f32], query: &[f32]) -> BTreeSet<u32> {
     all.into_iter().take(K).map(|(_, number)| number).collect()
 }
 
-/// Returns the dot product. It uses sixteen sums, so that the compiler can vectorize it.
+/// Returns the dot product of `a` and `b`. Adds up sixteen sums, so that the compiler can vectorize
+/// the loop.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0; 16];
     for (a, b) in a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0) {
@@ -181,7 +184,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// A process that searches with usearch.
+/// Process that searches with the library usearch.
 struct UsearchProcess {
     child: PipedProcess,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -224,7 +227,7 @@ impl UsearchProcess {
         Ok(numbers.chunks_exact(K).map(<[u32]>::to_vec).collect())
     }
 
-    /// Runs all queries once and returns the time in seconds.
+    /// Runs all queries once in the process and returns the time in seconds.
     fn search(&mut self) -> anyhow::Result<f64> {
         self.child.input.as_mut().context("no input")?.write_all(b"again\n")?;
         Ok(self.read_line()?.parse()?)

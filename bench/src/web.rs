@@ -1,5 +1,5 @@
-//! Measures a call over HTTP and WebSockets, compared with axum with a canned answer and with other
-//! servers.
+//! Measures a call over HTTP and over WebSockets, compared with a minimal axum server and with
+//! other servers.
 
 use serde_json::json;
 
@@ -13,10 +13,11 @@ use crate::{BenchRunOptions, sockets};
 
 const CONNECTIONS: u8 = 16;
 
-/// Calls per second at which latencies are compared. All servers can answer more.
+/// Calls per second that are sent while latencies are compared. Every compared server can answer
+/// more.
 const STEADY_RATE: f64 = 5_000.0;
 
-/// Measures calls over HTTP and WebSockets.
+/// Measures calls of toolgate and other servers over HTTP and WebSockets.
 pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut all = stateless_echoes(run)?;
     let stateless = measure_rates(run, "echo, HTTP, 16 connections, stateless", &mut all)?
@@ -32,7 +33,7 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(vec![stateless, session, sockets(run)?, latency])
 }
 
-/// Measures the calls per second over all connections.
+/// Measures the calls per second of each server in `all`, over [`CONNECTIONS`] connections.
 fn measure_rates(
     run: &BenchRunOptions,
     what: &'static str,
@@ -47,7 +48,7 @@ fn measure_rates(
     )
 }
 
-/// Sends calls to a server over all connections at once.
+/// Sends calls to a server over [`CONNECTIONS`] connections at once.
 fn load_server(
     server: &BenchmarkedHttpServer,
     schedule: RequestSchedule,
@@ -56,7 +57,8 @@ fn load_server(
     load(&server.headers, &server.question, CONNECTIONS, schedule, run.time)
 }
 
-/// Measures calls over WebSockets, in Mira's dialect. The floor is axum over HTTP.
+/// Measures calls over WebSockets in the Mira dialect. The floor is a minimal axum server over
+/// HTTP.
 fn sockets(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     let floor = BenchmarkedHttpServer::floor()?;
     let ours = BenchmarkedHttpServer::stateless(OURS, ours_http()?, "example_echo");
@@ -78,8 +80,8 @@ fn sockets(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     Ok(row.with_target(PerformanceGoal::RatioAtLeastOrCpuAtMost(0.8, 1.5)))
 }
 
-/// Measures the 99th percentile of latency at a fixed rate that each of the compared servers can
-/// answer.
+/// Measures the 99th percentile of latency at [`STEADY_RATE`] calls per second, which every
+/// compared server can answer.
 fn measure_latency(
     run: &BenchRunOptions,
     all: &mut Vec<BenchmarkedHttpServer>,

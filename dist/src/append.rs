@@ -1,7 +1,8 @@
-//! Appends small programs to the server's executable, so that one file can be copied anywhere.
+//! Appends small programs to the server's executable, so that a copy of one file is a complete
+//! toolgate.
 //!
-//! Each part consists of its bytes, their number in 8 bytes, and its name in 16 bytes. The server
-//! searches the parts from the end of its file (world `programs/appended.rs: find_part`).
+//! Each appended part consists of its bytes, their number in 8 bytes, and its name in 16 bytes. The
+//! server searches the parts from the end of its file (world `programs/appended.rs: find_part`).
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -12,11 +13,12 @@ use clap::Args;
 
 use crate::{read, write};
 
-/// Length of a name behind a part, in bytes. A shorter name ends with zeros.
+/// Length of the name that follows an appended part, in bytes. A shorter name is padded with zeros.
 const NAME_BYTES: usize = 16;
-/// Longest block that is compressed by itself, in bytes. The server unpacks one block at a time.
+/// Size of the blocks that are compressed separately, in bytes. The server unpacks one at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// A text that is only in the grammars: the name of a node of Ruby's syntax tree.
+/// Text that an executable contains only if it includes the grammars: the name of a node of Ruby's
+/// syntax tree.
 const GRAMMAR_MARK: &[u8] = b"heredoc_body_start";
 
 /// Arguments of `toolgate-dist append`.
@@ -39,7 +41,8 @@ pub(crate) struct DistAppendArgs {
     with_grammars: bool,
 }
 
-/// Writes the server with its small programs, as `args` say.
+/// Appends the sandbox and parser programs to the server executable, and writes the result. `args`
+/// name all four files.
 pub(crate) fn append(args: &DistAppendArgs) -> anyhow::Result<()> {
     let mut packed = read(&args.server)?;
     let parser = read(&args.parser)?;
@@ -62,15 +65,15 @@ fn is_grammar_mark(window: &[u8]) -> bool {
     window == GRAMMAR_MARK
 }
 
-/// Appends `part` with its length and its `name` to `file`.
+/// Appends to `file`: the bytes `part`, their number, and `name`.
 fn push_part(file: &mut Vec<u8>, part: &[u8], name: &str) {
     file.extend_from_slice(part);
     file.extend_from_slice(&(part.len() as u64).to_le_bytes());
     file.extend(name.bytes().chain(iter::repeat(0)).take(NAME_BYTES));
 }
 
-/// Compresses `program` (world `processes/packed_program.rs: unpack`): a hash of all blocks, and
-/// blocks in the block format of LZ4, each with its length in four bytes before it.
+/// Compresses `program` into a hash of all blocks, and LZ4 blocks, each with its length in four
+/// bytes before it. The function world `processes/packed_program.rs: unpack` reads the result.
 fn compress(program: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut blocks = Vec::new();
     for block in program.chunks(BLOCK_BYTES) {

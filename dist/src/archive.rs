@@ -1,4 +1,4 @@
-//! Trees of files, written as tar or zip archives whose bytes depend on nothing but their content.
+//! Trees of files that are written as tar or zip archives. Equal trees give equal bytes.
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
@@ -9,56 +9,58 @@ use tar::{Builder, EntryType, Header};
 use zip::write::{SimpleFileOptions, ZipWriter};
 use zip::{CompressionMethod, DateTime};
 
-/// Files, folders and links by their path, without a leading slash.
+/// Files and folders of an archive by their path, without a leading slash.
 #[derive(Default)]
 pub(crate) struct ArchiveFileTree {
     nodes: BTreeMap<String, ArchiveTreeNode>,
 }
 
-/// File or folder in an archive.
+/// File or folder in an archive, with its mode and owner.
 struct ArchiveTreeNode {
     mode: u32,
-    /// Number of the user and the group that own the entry.
+    /// Number of the user and of the group that own the file or folder.
     owner: u64,
     content: ArchiveNodeContent,
 }
 
-/// Content of an archive entry: a file or a folder.
+/// Content of a file in an archive, or a mark of a folder.
 enum ArchiveNodeContent {
     File(Vec<u8>),
     Folder,
 }
 
-/// Beginning of the paths in a tar archive.
+/// Prefix of the paths in a tar archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TarPathStyle {
-    /// Paths such as `usr/bin/toolgate`.
+    /// Paths without a prefix, such as `usr/bin/toolgate`.
     Plain,
-    /// Paths such as `./usr/bin/toolgate`, with an entry for the root, as in Debian packages.
+    /// Paths with the prefix `./`, such as `./usr/bin/toolgate`, and an entry for the root, as in
+    /// Debian packages.
     Dotted,
 }
 
-/// The compression level of an archive.
+/// Compression level of an archive, from 0 (none) to 9 (smallest).
 #[derive(Clone, Copy)]
 pub(crate) struct CompressionLevel(pub(crate) u32);
 
 impl ArchiveFileTree {
-    /// Adds a file that everybody may read.
+    /// Adds a file at `path` that everybody may read.
     pub(crate) fn file(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
         self.insert(path.into(), 0o644, 0, ArchiveNodeContent::File(bytes.into()));
     }
 
-    /// Adds a file that everybody may run.
+    /// Adds an executable file at `path` that everybody may run.
     pub(crate) fn program(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
         self.insert(path.into(), 0o755, 0, ArchiveNodeContent::File(bytes.into()));
     }
 
-    /// Adds a folder with its own mode and owner.
+    /// Adds a folder at `path` with the permissions `mode` and the user and group number `owner`.
     pub(crate) fn folder(&mut self, path: impl Into<String>, mode: u32, owner: u64) {
         self.insert(path.into(), mode, owner, ArchiveNodeContent::Folder);
     }
 
-    /// Returns the files in order of their paths, with their content.
+    /// Returns the files in order of their paths, each as its path and its content. Leaves folders
+    /// out.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.nodes.iter().filter_map(|(path, node)| match &node.content {
             ArchiveNodeContent::File(bytes) => Some((path.as_str(), bytes.as_slice())),
@@ -66,7 +68,7 @@ impl ArchiveFileTree {
         })
     }
 
-    /// Adds a node, and the folders above it that are missing.
+    /// Adds a file or folder at `path`, and the missing folders above it.
     fn insert(&mut self, path: String, mode: u32, owner: u64, content: ArchiveNodeContent) {
         let above = path.match_indices('/').map(|(at, _)| path[..at].to_owned());
         for folder in above {
@@ -77,7 +79,8 @@ impl ArchiveFileTree {
         self.nodes.insert(path, ArchiveTreeNode { mode, owner, content });
     }
 
-    /// Writes a tar archive. Every entry has the time `epoch`, in seconds since 1970.
+    /// Returns a tar archive of all files and folders. Every entry has the time `epoch`, in seconds
+    /// since 1970.
     pub(crate) fn tar(&self, epoch: u64, style: TarPathStyle) -> anyhow::Result<Vec<u8>> {
         let mut builder = Builder::new(Vec::new());
         let prefix = if style == TarPathStyle::Dotted { "./" } else { "" };
@@ -93,7 +96,7 @@ impl ArchiveFileTree {
         Ok(builder.into_inner()?)
     }
 
-    /// Writes a zip archive of the files. Every entry has the oldest time that zip knows.
+    /// Returns a zip archive of the files. Every entry has the oldest time that the format allows.
     pub(crate) fn zip(&self, level: CompressionLevel) -> anyhow::Result<Vec<u8>> {
         let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
         for (path, node) in &self.nodes {
@@ -140,7 +143,7 @@ fn append(
     Ok(builder.append(&header, bytes)?)
 }
 
-/// Compresses `bytes` as gzip, without a name or time.
+/// Compresses `bytes` as gzip, without a file name or time in its header.
 pub(crate) fn gzip(bytes: &[u8], level: CompressionLevel) -> anyhow::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::new(level.0));
     encoder.write_all(bytes)?;

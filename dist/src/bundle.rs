@@ -1,11 +1,11 @@
-//! MCP bundle (`.mcpb`), which desktop clients install by a double click.
+//! Writes an MCP bundle (`.mcpb`), which desktop clients install by a double click.
 
 use serde_json::json;
 
 use crate::archive::ArchiveFileTree;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 
-/// Returns the bundle with its file name.
+/// Returns the file name and the bytes of the MCP bundle.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let manifest = json!({
         "manifest_version": "0.3",

@@ -1,24 +1,25 @@
-//! Debian package: the binary, a systemd unit that is not started by itself, and completions.
+//! Writes a Debian package: the binary, a systemd unit that the package does not start, and shell
+//! completions.
 
 use ar::{Builder, Header};
 
 use crate::archive::{ArchiveFileTree, CompressionLevel, TarPathStyle, gzip};
 use crate::release::{PlatformRelease, SUMMARY, VERSION};
 
-/// The systemd unit, which explains each exception from its hardening.
+/// Text of the systemd unit. It explains each exception from its hardening.
 pub(crate) const SERVICE_UNIT: &str = include_str!("../files/toolgate.service");
 
-/// The user of the service, in the form of systemd-sysusers.
+/// Declaration of the user that runs the service, for systemd-sysusers.
 pub(crate) const SERVICE_USER: &str = include_str!("../files/sysusers.conf");
 
-/// Settings of the service, which its owner edits.
+/// Text of the service's settings file, which administrators edit.
 pub(crate) const SERVICE_SETTINGS: &str = include_str!("../files/toolgate.toml");
 
-/// Scripts that dpkg runs after it has installed, and before it removes, the package.
+/// Scripts of the package by name. dpkg runs one after installation, and one before removal.
 const SCRIPTS: [(&str, &str); 2] =
     [("postinst", include_str!("../files/postinst")), ("prerm", include_str!("../files/prerm"))];
 
-/// Returns the package with its file name.
+/// Returns the file name and the bytes of the Debian package.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let data = installed_files(release)?;
     let installed_kib = data.files().map(|(_, bytes)| bytes.len().div_ceil(1024)).sum::<usize>();
@@ -47,7 +48,7 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
     Ok((name, builder.into_inner()?))
 }
 
-/// Returns the files that the package installs.
+/// Returns the files that the Debian package installs.
 fn installed_files(release: &PlatformRelease) -> anyhow::Result<ArchiveFileTree> {
     let mut tree = ArchiveFileTree::default();
     tree.program("usr/bin/toolgate", release.binary.as_slice());
@@ -72,7 +73,8 @@ fn installed_files(release: &PlatformRelease) -> anyhow::Result<ArchiveFileTree>
     Ok(tree)
 }
 
-/// Returns the file `control`. The packages that the binary needs follow from the binary itself.
+/// Returns the text of the package's file `control`. Its dependencies follow from the libraries
+/// that the binary needs.
 fn control_file(release: &PlatformRelease, installed_kib: usize) -> String {
     let mut depends = format!("libc6 (>= {})", release.needs.glibc);
     if release.needs.libraries.iter().any(|name| name.starts_with("libgcc_s.so")) {

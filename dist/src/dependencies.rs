@@ -1,4 +1,4 @@
-//! The crates in the binary: their bill of materials, and the texts of their licenses.
+//! The crates that the binary contains: their bill of materials, and the texts of their licenses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,31 +11,31 @@ use serde_json::{Value, json};
 
 use crate::read;
 
-/// Name and version of a crate, as `name version`.
+/// Name and version of a crate, separated by a space.
 type CrateNameAndVersion = String;
 
-/// The crates that are compiled into the binary, without programs that only run during the build.
+/// Crates that are compiled into the binary, without those that only run during the build.
 pub(crate) struct BinaryDependencies {
     crates: BTreeMap<CrateNameAndVersion, LinkedCrate>,
     root: CrateNameAndVersion,
 }
 
-/// Crate that is linked into the binary.
+/// Crate that is compiled into the binary.
 #[derive(Default)]
 struct LinkedCrate {
     name: String,
     version: String,
-    /// License of the crate as an SPDX expression.
+    /// License of the crate, as an SPDX expression.
     license: String,
-    /// SHA-256 of the crate's archive. A crate of this workspace has none.
+    /// SHA-256 of the crate's archive in the registry. `None` for a crate of this workspace.
     checksum: Option<String>,
-    /// Folder with the source of the crate.
+    /// Folder with the source code of the crate.
     folder: PathBuf,
     needs: BTreeSet<CrateNameAndVersion>,
 }
 
 impl BinaryDependencies {
-    /// Reads the crates of toolgate for one platform from Cargo, without a network.
+    /// Reads the crates of toolgate for the platform `triple` from Cargo, without a network.
     pub(crate) fn load(triple: &str) -> anyhow::Result<Self> {
         // `cargo metadata` would add the features that only other packages of the workspace use.
         let edges = "normal,no-proc-macro";
@@ -62,7 +62,7 @@ impl BinaryDependencies {
         Ok(Self { crates, root })
     }
 
-    /// Returns the bill of materials as CycloneDX 1.6. It has no serial number, because equal
+    /// Returns the bill of materials in CycloneDX 1.6. It has no serial number, so that equal
     /// releases have equal bills.
     pub(crate) fn bill_of_materials(&self, binary_sha256: &str) -> anyhow::Result<Vec<u8>> {
         let root = self.crates.get(&self.root).context("cargo tree does not list toolgate")?;
@@ -85,7 +85,8 @@ impl BinaryDependencies {
         Ok((serde_json::to_string_pretty(&bill)? + "\n").into_bytes())
     }
 
-    /// Returns the license of every crate of others, then each text in which one is stated.
+    /// Returns a text with the license of each crate of other projects, followed by the license
+    /// texts, each of them once.
     pub(crate) fn license_texts(&self) -> anyhow::Result<String> {
         let mut all = "toolgate contains these Rust crates of others:\n\n".to_owned();
         // Many crates have the same text.
@@ -105,14 +106,15 @@ impl BinaryDependencies {
     }
 }
 
-/// Returns the id of a package in the output of `cargo metadata`.
+/// Returns the name and version of `package`, an entry in the output of `cargo metadata`.
 fn crate_id(package: &Value) -> CrateNameAndVersion {
     let text = |key: &str| package[key].as_str().unwrap_or_default();
     format!("{} {}", text("name"), text("version"))
 }
 
-/// Parses the output of `cargo tree`: lines of depth, package and license. Returns the first crate,
-/// and all crates. `cargo tree` lists the dependencies of a crate once, where it first appears.
+/// Parses the output of `cargo tree`: lines of depth, package and license. Returns the root crate,
+/// and all crates with their dependencies. `cargo tree` lists the dependencies of a crate where the
+/// crate first appears.
 fn parse_tree(
     text: &str,
 ) -> anyhow::Result<(CrateNameAndVersion, BTreeMap<CrateNameAndVersion, LinkedCrate>)> {
@@ -144,13 +146,13 @@ fn parse_tree(
     Ok((root, crates))
 }
 
-/// Returns a license as an SPDX expression. Old manifests separate alternatives with a slash, which
-/// SPDX does not know.
+/// Returns a license as an SPDX expression. Replaces the slashes of old manifests, which SPDX does
+/// not allow.
 fn spdx(license: &str) -> String {
     license.replace('/', " OR ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the URL of a crate, which is also its name within the bill of materials.
+/// Returns the package URL of a crate, which also identifies the crate in the bill of materials.
 fn package_url(one: &LinkedCrate) -> String {
     format!("pkg:cargo/{}@{}", one.name, one.version)
 }
@@ -171,7 +173,7 @@ fn component(one: &LinkedCrate, kind: &str) -> Value {
     component
 }
 
-/// Returns the files of a crate that state its license, in order of their names.
+/// Returns the files in `folder` that state the license of a crate, sorted by name.
 fn license_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let names = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
@@ -187,13 +189,13 @@ fn license_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the folder of the checkout.
+/// Returns the root folder of the checkout.
 pub(crate) fn checkout() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Runs Cargo in the checkout and returns its output. It uses the versions in `Cargo.lock`.
+/// Runs Cargo in the checkout and returns its output. Fails if `Cargo.lock` would have to change.
 fn cargo(args: &[&str]) -> anyhow::Result<String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(&cargo)

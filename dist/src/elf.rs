@@ -1,4 +1,4 @@
-//! Libraries and the glibc version that a binary needs, read from the binary itself.
+//! Reads the libraries and the glibc version that a binary needs from the binary itself.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ pub(crate) struct GlibcVersion {
     minor: u32,
 }
 
-/// Requirements of a binary on the system that runs it.
+/// Requirements that a binary has on the system that runs it.
 pub(crate) struct BinaryRequirements {
-    /// Path of the program that loads the shared libraries.
+    /// Path of the program that loads the binary and its shared libraries (the ELF interpreter).
     pub(crate) loader: PathBuf,
     /// File names of the shared libraries that the binary needs.
     pub(crate) libraries: Vec<String>,
-    /// Newest version of glibc whose symbols the binary uses.
+    /// Newest version of glibc among the versions of the symbols that the binary uses.
     pub(crate) glibc: GlibcVersion,
-    /// Number of the processor, as in [`crate::target::PackedPlatform::elf_machine`].
+    /// Processor number in the ELF header, as in [`crate::target::PackedPlatform::elf_machine`].
     pub(crate) machine: u16,
 }
 
 impl GlibcVersion {
-    /// Parses a version such as `2.31`. A third part, as in 2.2.5, is ignored.
+    /// Parses a version such as `2.31`. Ignores a third part, as in 2.2.5.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut parts = text.split('.').map(str::parse);
         match (parts.next(), parts.next()) {
@@ -37,7 +37,7 @@ impl GlibcVersion {
         }
     }
 
-    /// Returns the version as in the platform names of wheels: `2_31`.
+    /// Returns the version as wheels spell it in platform names, for example `2_31`.
     pub(crate) fn underscored(self) -> String {
         format!("{}_{}", self.major, self.minor)
     }
@@ -50,7 +50,7 @@ impl fmt::Display for GlibcVersion {
 }
 
 impl BinaryRequirements {
-    /// Reads the requirements from the bytes of a dynamically linked program.
+    /// Reads the requirements of a dynamically linked program from its bytes.
     pub(crate) fn parse(binary: &[u8]) -> anyhow::Result<Self> {
         let elf = Elf::parse(binary).context("the binary is not an ELF file")?;
         let loader = elf.interpreter.context("the binary is not dynamically linked")?;
@@ -59,8 +59,8 @@ impl BinaryRequirements {
         Ok(Self { loader: loader.into(), libraries, glibc, machine })
     }
 
-    /// Returns the loader and every library, also those that libraries need: the path of each in
-    /// the system, and its bytes. They are read below `sysroot`.
+    /// Reads the loader and all required libraries, also those that other libraries need, from the
+    /// folder `sysroot`. Returns the path of each on the target system, and its bytes.
     pub(crate) fn collect_libraries(
         &self,
         sysroot: &Path,
@@ -96,7 +96,7 @@ impl BinaryRequirements {
     }
 }
 
-/// Returns the newest version of glibc among the versions of symbols that a program needs.
+/// Returns the newest glibc version among the symbol versions that a program needs.
 fn newest_glibc(elf: &Elf<'_>) -> anyhow::Result<GlibcVersion> {
     let needs = elf.verneed.as_ref().context("the binary names no versions of symbols")?;
     let names = needs.iter().flat_map(|library| {
@@ -111,7 +111,7 @@ fn newest_glibc(elf: &Elf<'_>) -> anyhow::Result<GlibcVersion> {
     newest.context("the binary does not use glibc")
 }
 
-/// Returns the place of the absolute path `path` below `sysroot`.
+/// Returns the path of the file in the folder `sysroot` that stands for the absolute path `path`.
 fn below(sysroot: &Path, path: &Path) -> PathBuf {
     sysroot.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -1,5 +1,5 @@
-//! OCI image from scratch: the binary, the C library that it needs, and certificates. It has no
-//! shell and no other programs.
+//! Writes an OCI image from scratch: the binary, the C library that it needs, and certificates. The
+//! image has no shell and no other programs.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use crate::archive::{ArchiveFileTree, CompressionLevel, TarPathStyle, gzip};
 use crate::read;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION, sha256_hex};
 
-/// Number of the user and group of the server in the image.
+/// Number of the user and of the group that run the server in the image.
 const USER: u64 = 65532;
 
-/// The file in which systems keep the certificates of public authorities.
+/// Path of the file with the certificates of public authorities, without a leading slash.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// Blob of the OCI image, with its digest.
+/// Blob of the OCI image: its media type, digest and bytes.
 struct ImageBlob {
     media_type: &'static str,
     digest: String,
@@ -30,7 +30,7 @@ impl ImageBlob {
         Ok(Self::new(media_type, serde_json::to_vec(value)?))
     }
 
-    /// Returns the path within the image layout.
+    /// Returns the path of the blob in the image layout.
     fn path(&self) -> String {
         format!("blobs/sha256/{}", self.digest)
     }
@@ -44,7 +44,7 @@ impl ImageBlob {
     }
 }
 
-/// Returns the image layout as a tar archive, with its file name.
+/// Returns the file name and the bytes of the image layout, a tar archive.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let root = root_files(release)?.tar(release.epoch, TarPathStyle::Plain)?;
     let root_digest = sha256_hex(&root);
@@ -86,7 +86,7 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
     Ok((format!("{}.oci.tar", release.stem()), tree.tar(release.epoch, TarPathStyle::Plain)?))
 }
 
-/// Returns the file system of the image.
+/// Returns the files of the image's root file system.
 fn root_files(release: &PlatformRelease) -> anyhow::Result<ArchiveFileTree> {
     let mut tree = ArchiveFileTree::default();
     tree.program("usr/bin/toolgate", release.binary.as_slice());
@@ -117,7 +117,7 @@ fn root_files(release: &PlatformRelease) -> anyhow::Result<ArchiveFileTree> {
     Ok(tree)
 }
 
-/// Returns the configuration of the image.
+/// Returns the configuration of the image. `root_digest` is the SHA-256 of the uncompressed layer.
 fn image_config(release: &PlatformRelease, root_digest: &str) -> anyhow::Result<Value> {
     let created = Timestamp::from_second(i64::try_from(release.epoch)?)?.to_string();
     Ok(json!({
@@ -146,7 +146,7 @@ fn image_config(release: &PlatformRelease, root_digest: &str) -> anyhow::Result<
     }))
 }
 
-/// Returns the labels of the image. The MCP registry checks the first one.
+/// Returns the labels of the image. The MCP registry checks the first label.
 fn labels(release: &PlatformRelease) -> Value {
     json!({
         "io.modelcontextprotocol.server.name": release.server_name,

@@ -105,7 +105,7 @@ enum InstallPackageKind {
 }
 
 impl InstallPackageKind {
-    /// Returns the packages of this kind, each with its file name.
+    /// Packs the release as packages of this kind. Returns the file name and the bytes of each.
     fn pack(self, release: &PlatformRelease) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         match self {
             Self::Tarball => Ok(vec![tarball::pack(release)?]),
@@ -151,12 +151,12 @@ fn pack(args: &DistPackArgs) -> anyhow::Result<()> {
     registry::write_index(out, &args.index.repository)
 }
 
-/// Writes a file, and names it in the error if that fails.
+/// Writes `bytes` to the file `path`. The error contains the path.
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a file, and names it in the error if that fails.
+/// Reads the file `path`. The error contains the path.
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

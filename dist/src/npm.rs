@@ -1,6 +1,6 @@
-//! Writes the npm packages: `toolgate-server` with a launcher, and one package for each platform
-//! with the binary. npm installs the package of the platform that it runs on, so nothing is
-//! downloaded later.
+//! Writes the npm packages: `toolgate-server` with a launcher, and one package with the binary for
+//! each platform. npm installs the package of the platform that it runs on, so the launcher
+//! downloads nothing later.
 
 use serde_json::{Map, Value, json};
 
@@ -11,12 +11,13 @@ use crate::target::{PackedPlatform, TARGETS};
 const LAUNCHER: &str = include_str!("../files/launcher.js");
 const DESCRIPTION: &str = include_str!("../files/package.md");
 
-/// Returns the package of the platform and the package that people install, with their file names.
+/// Returns the npm packages, each with its file name and bytes: that of the platform, and the one
+/// with the launcher, which people install.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     Ok(vec![platform_package(release)?, main_package(release)?])
 }
 
-/// Returns the name of the package with the binary for `target`.
+/// Returns the name of the npm package that contains the binary for `target`.
 fn platform_name(target: PackedPlatform) -> String {
     format!("toolgate-server-linux-{}", target.node)
 }
@@ -56,7 +57,7 @@ fn main_package(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> 
     finish(release, name, &manifest, tree)
 }
 
-/// Returns the fields that all packages share.
+/// Returns the fields of `package.json` that all npm packages share.
 fn manifest(release: &PlatformRelease, name: &str) -> Value {
     json!({
         "name": name,
@@ -67,7 +68,8 @@ fn manifest(release: &PlatformRelease, name: &str) -> Value {
     })
 }
 
-/// Adds the manifest, and returns the package with its file name.
+/// Adds `manifest` to the files of the package as `package.json`. Returns the file name and the
+/// bytes of the package.
 fn finish(
     release: &PlatformRelease,
     name: &str,

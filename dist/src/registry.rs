@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use crate::release::{SUMMARY, VERSION, sha256_hex};
 use crate::{read, write};
 
-/// Repository in packages that nobody publishes.
+/// GitHub repository named in packages that are never published.
 pub(crate) const PLACEHOLDER: &str = "OWNER/toolgate";
 
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
 const SUMS: &str = "SHA256SUMS";
 const SERVER: &str = "server.json";
 
-/// Writes `server.json` and `SHA256SUMS` for the packages in `folder`.
+/// Writes `server.json` and `SHA256SUMS` for the packages in `folder`. `repository` is `OWNER/NAME`
+/// on GitHub.
 pub(crate) fn write_index(folder: &Path, repository: &str) -> anyhow::Result<()> {
     let server = server_json(folder, repository)?;
     write(&folder.join(SERVER), (serde_json::to_string_pretty(&server)? + "\n").as_bytes())?;
@@ -27,7 +28,7 @@ pub(crate) fn write_index(folder: &Path, repository: &str) -> anyhow::Result<()>
     write(&folder.join(SUMS), sums.as_bytes())
 }
 
-/// Returns the name of the server in the MCP registry.
+/// Returns the name of the server in the MCP registry. `repository` is `OWNER/NAME` on GitHub.
 pub(crate) fn server_name(repository: &str) -> anyhow::Result<String> {
     let Some((owner, name)) = repository.split_once('/') else {
         bail!("`{repository}` is not a repository such as OWNER/NAME");
@@ -35,13 +36,13 @@ pub(crate) fn server_name(repository: &str) -> anyhow::Result<String> {
     Ok(format!("io.github.{owner}/{name}"))
 }
 
-/// Returns the address of the source.
+/// Returns the URL of the source code. `repository` is `OWNER/NAME` on GitHub.
 pub(crate) fn source_url(repository: &str) -> String {
     format!("https://github.com/{repository}")
 }
 
-/// Returns the entry for the MCP registry. It lists the packages of the language registries and the
-/// image by name, and each bundle in `folder` with its checksum.
+/// Returns the entry for the MCP registry. The entry lists the npm and PyPI packages and the image
+/// by name, and each MCP bundle in `folder` with its checksum.
 fn server_json(folder: &Path, repository: &str) -> anyhow::Result<Value> {
     let folder_argument = json!({
         "type": "positional",
@@ -112,7 +113,7 @@ fn image_package(repository: &str) -> Value {
     })
 }
 
-/// Returns the names of the files in `folder`, in order.
+/// Returns the names of the files in `folder`, sorted.
 fn file_names(folder: &Path) -> anyhow::Result<Vec<String>> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! Data that the packages of one release have in common.
+//! Data that all packages of one release share.
 
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::elf::BinaryRequirements;
 use crate::target::PackedPlatform;
 use crate::{DistPackArgs, read, registry};
 
-/// Version of toolgate, and of every package.
+/// Version of toolgate and of every package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Summary of toolgate in one sentence of at most 100 characters, as the MCP registry demands.
@@ -22,7 +22,7 @@ pub(crate) const SUMMARY: &str =
 /// The license of toolgate.
 pub(crate) const LICENSE: &str = "Apache-2.0";
 
-/// The binary for one platform, and the files that are shipped with it.
+/// Binary of a release for one platform, and the files that are shipped with the binary.
 pub(crate) struct PlatformRelease {
     pub(crate) target: PackedPlatform,
     pub(crate) binary: Vec<u8>,
@@ -30,16 +30,16 @@ pub(crate) struct PlatformRelease {
     /// Modification time of every packed file, in seconds since 1970.
     pub(crate) epoch: u64,
     pub(crate) level: CompressionLevel,
-    /// Name of the server in the MCP registry.
+    /// Name of the toolgate server in the MCP registry.
     pub(crate) server_name: String,
-    /// Address of the source repository.
+    /// URL of the source repository.
     pub(crate) source_url: String,
-    /// Folder with the C library for the OCI image.
+    /// Folder with the C library of the platform, for the OCI image.
     pub(crate) sysroot: PathBuf,
     pub(crate) completions: ShellCompletions,
     pub(crate) license: Vec<u8>,
     pub(crate) changelog: Vec<u8>,
-    /// Licenses of the crates in the binary.
+    /// License texts of the crates of other projects in the binary.
     pub(crate) other_licenses: String,
     dependencies: BinaryDependencies,
 }
@@ -52,7 +52,7 @@ pub(crate) struct ShellCompletions {
 }
 
 impl PlatformRelease {
-    /// Reads the binary and the files of the checkout.
+    /// Reads the binary that `args` name, and the files of the checkout that are shipped with it.
     pub(crate) fn load(args: &DistPackArgs) -> anyhow::Result<Self> {
         let binary = read(&args.binary)?;
         let needs = BinaryRequirements::parse(&binary)
@@ -94,17 +94,19 @@ impl PlatformRelease {
         })
     }
 
-    /// Returns the start of the file names of packages that are named after the Rust platform.
+    /// Returns the version and platform, with which names of package files start:
+    /// `toolgate-VERSION-TRIPLE`.
     pub(crate) fn stem(&self) -> String {
         format!("toolgate-{VERSION}-{}", self.target.triple)
     }
 
-    /// Returns the bill of materials of the binary.
+    /// Returns the bill of materials (SBOM) of the binary.
     pub(crate) fn sbom(&self) -> anyhow::Result<Vec<u8>> {
         self.dependencies.bill_of_materials(&sha256_hex(&self.binary))
     }
 
-    /// Adds both files with licenses to the folder `folder` of a package.
+    /// Adds toolgate's license and the licenses of its dependencies to the folder `folder` of
+    /// `tree`.
     pub(crate) fn add_licenses(&self, tree: &mut ArchiveFileTree, folder: &str) {
         tree.file(format!("{folder}/LICENSE"), self.license.as_slice());
         tree.file(format!("{folder}/LICENSES-OF-OTHERS"), self.other_licenses.as_str());
@@ -116,7 +118,7 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Runs the binary and returns its standard output.
+/// Runs the program `binary` with `args`, and returns its standard output.
 fn run(binary: &Path, args: &[&str]) -> anyhow::Result<Vec<u8>> {
     // A name without a folder would be searched in PATH.
     let output = Command::new(absolute(binary)?)

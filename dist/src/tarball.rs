@@ -1,10 +1,10 @@
-//! Tarball with the binary, completions, the service unit and licenses.
+//! Writes a tarball with the binary, shell completions, the service unit and licenses.
 
 use crate::archive::{ArchiveFileTree, TarPathStyle, gzip};
 use crate::deb::{SERVICE_SETTINGS, SERVICE_UNIT, SERVICE_USER};
 use crate::release::PlatformRelease;
 
-/// Returns the tarball with its file name.
+/// Returns the file name and the bytes of the tarball.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let stem = release.stem();
     let mut tree = ArchiveFileTree::default();

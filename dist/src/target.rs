@@ -1,23 +1,23 @@
-//! Names of one platform in each packaging system.
+//! Names of one platform in Rust and in each packaging system.
 
 use anyhow::Context;
 
-/// Platform for which toolgate is packed.
+/// Platform for which toolgate is packed, with its name in each packaging system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackedPlatform {
-    /// Name of the platform in Rust.
+    /// Rust's name of the platform (target triple).
     pub(crate) triple: &'static str,
-    /// Name of the processor in wheels.
+    /// Name of the processor in names of Python wheels.
     pub(crate) machine: &'static str,
-    /// Name of the processor in Debian and OCI images.
+    /// Name of the processor in Debian packages and OCI images.
     pub(crate) debian: &'static str,
-    /// Name of the processor in Node.js.
+    /// Name of the processor in Node.js (`process.arch`).
     pub(crate) node: &'static str,
-    /// Number of the processor in ELF files.
+    /// Number of the processor in the header of ELF files (`e_machine`).
     pub(crate) elf_machine: u16,
 }
 
-/// Platforms for which toolgate is packed. The launcher of the npm packages names the same
+/// Platforms for which toolgate is packed. The launcher of the npm packages lists the same
 /// platforms.
 pub(crate) const TARGETS: [PackedPlatform; 2] = [
     PackedPlatform {
@@ -37,7 +37,7 @@ pub(crate) const TARGETS: [PackedPlatform; 2] = [
 ];
 
 impl PackedPlatform {
-    /// Returns the platform with the Rust name `triple`.
+    /// Returns the platform whose Rust target triple is `triple`.
     pub(crate) fn parse(triple: &str) -> anyhow::Result<Self> {
         let known = TARGETS.map(|target| target.triple).join(" and ");
         let found = TARGETS.into_iter().find(|target| target.triple == triple);

@@ -1,5 +1,5 @@
-//! Python wheel that carries the binary. Installers copy it into the environment's `bin` folder, so
-//! no Python runs between a client and toolgate.
+//! Writes a Python wheel that contains the binary. Installers copy the binary into the
+//! environment's `bin` folder, so no Python runs between a client and toolgate.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,11 +8,12 @@ use sha2::{Digest, Sha256};
 use crate::archive::ArchiveFileTree;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 
-/// Description of the package, as its page in a registry shows it.
+/// Description of the package, which package registries show as its page.
 const DESCRIPTION: &str = include_str!("../files/package.md");
 
-/// The command `toolgate-server`, which becomes the program `toolgate` beside it. Registries know
-/// the package by this name, and `uvx` runs the command that is named like the package.
+/// Script of the command `toolgate-server`, which executes the program `toolgate` beside it.
+/// Registries know the package as `toolgate-server`, and `uvx` runs the command that has the name
+/// of the package.
 const ALIAS: &str = "\
 #!python
 import os
@@ -22,7 +23,7 @@ program = os.path.join(os.path.dirname(os.path.realpath(__file__)), \"toolgate\"
 os.execv(program, [program, *sys.argv[1:]])
 ";
 
-/// Returns the wheel with its file name.
+/// Returns the file name and the bytes of the wheel.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let base = format!("toolgate_server-{VERSION}");
     let (glibc, machine) = (release.needs.glibc.underscored(), release.target.machine);
@@ -43,7 +44,7 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
     Ok((format!("{base}-{tag}.whl"), tree.zip(release.level)?))
 }
 
-/// Returns the description of the package in the form of Python's core metadata.
+/// Returns the file `METADATA` of the wheel, in the format of Python's core metadata.
 fn metadata(release: &PlatformRelease) -> String {
     let (source, name) = (&release.source_url, &release.server_name);
     format!(
@@ -66,7 +67,8 @@ fn metadata(release: &PlatformRelease) -> String {
     )
 }
 
-/// Returns the list of all files with their hashes and sizes. The list itself has neither.
+/// Returns the file `RECORD` of the wheel: all files with their hashes and sizes. `RECORD` itself
+/// is listed without them. `info` is the folder with the metadata.
 fn record(tree: &ArchiveFileTree, info: &str) -> String {
     let rows = tree.files().map(|(path, bytes)| {
         let digest = URL_SAFE_NO_PAD.encode(Sha256::digest(bytes));

@@ -1,5 +1,5 @@
 //! Tests that install each package offline, as people do, and call `files_read`. `cargo xtask
-//! setup` installs the bare Debian that the Debian package goes into.
+//! setup` installs the bare Debian in which the Debian package is tested.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -15,19 +15,20 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Arguments of a call that reads the file of [`PackedTestBinary::workspace`].
+/// Command-line arguments for a call that reads the file `hello.txt` of the test workspace.
 const READ: [&str; 3] = ["call", "files_read", r#"{"path":"hello.txt"}"#];
 
-/// Content of the file in the workspace.
+/// Content of the file `hello.txt` in the test workspace.
 const CONTENT: &str = "hello from a package";
 
-/// A folder with packages, and a workspace to call them on.
+/// Temporary folder with packages, and with a workspace for calls of the packed binary.
 struct PackedTestBinary {
     folder: TempDir,
 }
 
 impl PackedTestBinary {
-    /// Packs the toolgate that the tests use, without its symbols.
+    /// Packs the toolgate binary of the tests, without its symbols, into packages of the kind
+    /// `kind`.
     fn new(kind: &str) -> Self {
         let packed = Self::empty();
         let binary = packed.path("toolgate");
@@ -36,8 +37,8 @@ impl PackedTestBinary {
         packed
     }
 
-    /// Returns a folder without packages. Overlay mounts cannot be below the system's `/tmp` if
-    /// that is such a mount itself.
+    /// Creates a folder with a workspace and no packages. The folder is not in `/tmp`, because
+    /// overlay mounts cannot be below a `/tmp` that is an overlay mount itself.
     fn empty() -> Self {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(folder.path().join("workspace")).unwrap();
@@ -49,8 +50,8 @@ impl PackedTestBinary {
         self.folder.path().join(name)
     }
 
-    /// Creates a toolgate with its small programs appended, from the programs of the tests. Returns
-    /// its path and the position of the packed parser in it.
+    /// Appends the sandbox and parser programs of the tests to their toolgate. Returns the path of
+    /// the new executable, and the offset of the packed parser in it.
     fn append_programs(&self) -> (PathBuf, usize) {
         let [server, sandbox, parser] =
             ["toolgate", "toolgate-sandbox", "toolgate-parser"].map(|name| {
@@ -67,7 +68,7 @@ impl PackedTestBinary {
         (packed, usize::try_from(parser_start).unwrap())
     }
 
-    /// Returns a command that runs `program` in the workspace, with a home of its own.
+    /// Returns a command that runs `program` in the workspace, with an empty home folder.
     fn command(&self, program: &Path) -> Command {
         let home = self.path("home");
         fs::create_dir_all(&home).unwrap();
@@ -80,7 +81,7 @@ impl PackedTestBinary {
         self.path("workspace")
     }
 
-    /// Returns the packages whose names end in `end`, in order.
+    /// Returns the packages whose file names end in `end`, sorted.
     fn packages(&self, end: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("packages")).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -96,7 +97,7 @@ impl PackedTestBinary {
         paths.into_iter().next().unwrap()
     }
 
-    /// Calls `files_read` on the workspace through an installed command.
+    /// Calls `files_read` on the workspace through the installed `program`, and checks the result.
     fn read_file_with(&self, program: &Path) {
         let mut command = Command::new(program);
         let home = self.path("home");
@@ -106,12 +107,12 @@ impl PackedTestBinary {
     }
 }
 
-/// Returns the toolgate of the tests. It is beside the program that packs.
+/// Returns the path of the toolgate binary that the tests use.
 fn toolgate() -> PathBuf {
     test_program("toolgate")
 }
 
-/// Returns the program `name` of the tests. It is beside the program that packs.
+/// Returns the path of the program `name`, which Cargo builds into the folder of `toolgate-dist`.
 fn test_program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_toolgate-dist")).with_file_name(name)
 }
@@ -133,7 +134,7 @@ fn child_executables(parent: u32, name: &str) -> Vec<String> {
     executables.map(|path| path.unwrap().display().to_string()).collect()
 }
 
-/// Packs `binary` into the folder `out`.
+/// Packs `binary` into the folder `out` by running `toolgate-dist pack` with `options`.
 fn pack(out: &Path, binary: &Path, options: &[&str]) {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate-dist"));
@@ -142,7 +143,7 @@ fn pack(out: &Path, binary: &Path, options: &[&str]) {
     run(command.arg("--binary").arg(binary).arg("--out").arg(out));
 }
 
-/// Runs a command that must succeed. Returns its standard output.
+/// Runs a command and returns its standard output. Panics if the command fails.
 #[track_caller]
 fn run(command: &mut Command) -> String {
     let done = command.stdin(Stdio::null()).output();
@@ -153,7 +154,7 @@ fn run(command: &mut Command) -> String {
     out
 }
 
-/// A running `toolgate serve`. It is killed when dropped.
+/// A running `toolgate serve`. Dropping it kills the process.
 struct PackedServerProcess {
     process: Child,
     /// URL of the server's MCP endpoint.
@@ -161,7 +162,8 @@ struct PackedServerProcess {
 }
 
 impl PackedServerProcess {
-    /// Starts `toolgate serve FOLDER` with `command`, and waits for the line with its address.
+    /// Starts `toolgate serve FOLDER` with `command`, and waits until the server prints its
+    /// address.
     fn start(command: &mut Command, folder: &str) -> Self {
         command.args(["serve", folder, "--listen", "127.0.0.1:0"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -179,7 +181,7 @@ impl PackedServerProcess {
         server
     }
 
-    /// Asks the server to end, and returns how it ended.
+    /// Sends SIGTERM to the server, waits for its exit, and returns its exit status.
     fn stop(&mut self) -> ExitStatus {
         run(Command::new("kill").args(["-TERM", &self.process.id().to_string()]));
         self.process.wait().unwrap()
@@ -329,13 +331,13 @@ fn the_tarball_and_the_bundle_carry_a_program_that_runs() {
     packed.read_file_with(&packed.path("bundle").join(entry_point));
 }
 
-/// A call that finds the method of [`CODE`].
+/// Arguments of a call that finds the method in [`CODE`].
 const FIND_METHOD: [&str; 3] = ["call", "search_names", r#"{"name":"okapi_feed"}"#];
 
-/// Python code with a method whose parameters only a parser finds.
+/// Python code with a method whose parameters only a real parser finds.
 const CODE: &str = "class Zoo:\n    def okapi_feed(\n        self,\n    ):\n        return 1\n";
 
-/// Returns `true` if the system executes no files in memory.
+/// Returns true if the system forbids executing files in memory (memfd).
 fn refuses_programs_in_memory() -> bool {
     fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|setting| setting.trim() == "2")
 }
@@ -374,9 +376,9 @@ fn a_packed_server_with_a_damaged_parser_guesses_definitions_and_says_so() {
     check_guessing_server(&packed, &program, "the program is damaged");
 }
 
-/// Tests a server without grammars and without a packed parser: set `SERVER_WITHOUT_GRAMMARS` to
-/// the file that `cargo build --package toolgate --no-default-features` writes. Build it into a
-/// target folder of its own.
+/// Tests a server that has neither grammars nor a packed parser. Set `SERVER_WITHOUT_GRAMMARS` to
+/// the executable that `cargo build --package toolgate --no-default-features` writes into a
+/// separate target folder.
 #[test]
 fn a_server_without_grammars_and_parser_guesses_definitions_and_says_so() {
     let Some(server) = std::env::var_os("SERVER_WITHOUT_GRAMMARS") else {
@@ -386,8 +388,9 @@ fn a_server_without_grammars_and_parser_guesses_definitions_and_says_so() {
     check_guessing_server(&packed, Path::new(&server), "does not contain the program");
 }
 
-/// Checks that the server `program` cannot parse because of `reason`, finds the definitions of two
-/// files nevertheless, and reports the reason once in its log and once in `toolgate doctor`.
+/// Checks a server `program` that cannot parse code because of `reason`. It must find the
+/// definitions of two files nevertheless, and report the reason once in its log and once in
+/// `toolgate doctor`.
 fn check_guessing_server(packed: &PackedTestBinary, program: &Path, reason: &str) {
     fs::write(packed.workspace().join("zoo.py"), CODE).unwrap();
     fs::write(packed.workspace().join("barn.py"), CODE).unwrap();

@@ -1,13 +1,16 @@
-//! Baselines of toolgate's search. They run in the same run over the same functions.
+//! Search methods of other projects to compare toolgate's search with, over the same functions in
+//! the same run.
 
 pub mod bm25;
 pub mod dense;
 pub mod ripgrep;
 
-/// The score of each function for each question; 0 if the function is not found.
+/// Score of each function for each question: the outer list is by question, the inner one by
+/// function. The score is 0 if the function is not found.
 pub type QuestionScores = Vec<Vec<f32>>;
 
-/// Words that nobody searches for. All baselines except plain BM25 leave them out.
+/// Words that questions contain but nobody searches for. All baselines except plain BM25 ignore
+/// them.
 pub const STOP_WORDS: [&str; 46] = [
     "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "do", "does",
     "for", "from", "has", "have", "if", "in", "into", "is", "it", "its", "not", "of", "on", "or",
@@ -15,8 +18,8 @@ pub const STOP_WORDS: [&str; 46] = [
     "when", "where", "which", "will", "with", "you",
 ];
 
-/// Adds half of both scores, each scaled to 0 to 1 over the functions of a question. The literature
-/// finds this fusion hardest to beat.
+/// Returns the average of the scores of two methods, each scaled from 0 to 1 over the functions of
+/// a question. The literature finds this fusion hardest to beat.
 pub fn convex(one: &QuestionScores, other: &QuestionScores) -> QuestionScores {
     let half = |scores: &[f32]| {
         let min = scores.iter().copied().fold(f32::INFINITY, f32::min);
@@ -29,8 +32,8 @@ pub fn convex(one: &QuestionScores, other: &QuestionScores) -> QuestionScores {
         .collect()
 }
 
-/// Returns the rank of the function `unit`, from 1, or `None` if it is not found. Functions with
-/// the same score share the middle of their ranks.
+/// Returns the rank of the function with the index `unit`, starting at 1, or `None` if its score is
+/// 0. A function with the same score as others gets the middle of their ranks.
 pub fn rank_of(scores: &[f32], unit: usize) -> Option<usize> {
     let own = scores[unit];
     let above = scores.iter().filter(|it| **it > own).count();

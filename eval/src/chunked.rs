@@ -1,4 +1,4 @@
-//! Whole files, cut into chunks and indexed as the tools do it.
+//! Whole files, cut into chunks and indexed as toolgate's search tools do.
 
 use anyhow::Context;
 use toolgate_chunks::{FileClassification, TextChunk, chunks};
@@ -8,10 +8,10 @@ use toolgate_search::{DocumentFilter, IndexDocument, static_model};
 
 use crate::set::{EvalPackage, PackageFunction, PackageLanguage};
 
-/// Number of candidates of each kind, as in the tools.
+/// Number of candidates by words, and also by vectors. The search tools use the same number.
 const LIMIT: usize = 150;
 
-/// File with the chunks of its text.
+/// File with the chunks into which toolgate cuts its text.
 pub(crate) struct ChunkedFile {
     pub(crate) path: String,
     pub(crate) text: String,
@@ -25,7 +25,7 @@ impl ChunkedFile {
     }
 }
 
-/// Index of files for the evaluation.
+/// Search index of whole files, in memory, for the evaluation.
 pub(crate) struct EvalFileIndex {
     snapshot: IndexSnapshot,
     pub(crate) statistics: IndexStatistics,
@@ -54,8 +54,8 @@ impl EvalFileIndex {
         Ok(Self { statistics: snapshot.statistics(), snapshot })
     }
 
-    /// Returns the query with the weights of its words, and the candidates of the tools without a
-    /// downloaded model.
+    /// Returns the weighted words of `query`, and the candidates that the search tools would rank
+    /// without a downloaded model.
     pub(crate) fn find(&self, query: &str) -> anyhow::Result<(WeightedQuery, Vec<ChunkCandidate>)> {
         let weighed = self.snapshot.weigh_question(query)?;
         let static_vector = static_model::embed_query(query);
@@ -70,8 +70,8 @@ impl EvalFileIndex {
     }
 }
 
-/// Returns the chunks of `files` as the functions of a package, for baselines, which ignore its
-/// language.
+/// Returns a package whose functions are the chunks of `files`, for baselines. Its language is
+/// arbitrary, because baselines ignore it.
 pub(crate) fn chunk_package(files: &[ChunkedFile]) -> EvalPackage {
     let unit = |file: &ChunkedFile, chunk: &TextChunk| PackageFunction {
         name: chunk.names.join(" "),

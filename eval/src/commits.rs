@@ -22,58 +22,59 @@ use crate::set::{EvalPackage, PackageLanguage};
 use crate::sources;
 use crate::summary::{ComparedMethods, SummaryTable};
 
-/// Number of commits of one repository that are questions.
+/// Number of commits of one repository that serve as questions.
 const COMMITS: usize = 20;
-/// Number of recent commits from which the questions are chosen, by the hash of each commit.
+/// Number of recent commits among which the questions are chosen, by the hash of each commit id.
 const RECENT: usize = 400;
-/// Largest number of files of a commit. Larger commits change many places in the same way.
+/// Largest number of changed files of a commit. Larger commits repeat one change in many files.
 const FILES_MAX: usize = 5;
-/// Largest size of a file, as in the tools.
+/// Largest size of a searched file in bytes. The search tools use the same limit.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Number of results in which a right answer counts.
+/// Number of search results among which a right answer counts.
 const TOP: usize = 10;
 
-/// The repositories of the fresh packages.
+/// Path of the list of repositories of the packages in the split `fresh`.
 const REPOSITORIES_FILE: &str = "tests/search-eval/repositories.toml";
 
-/// The content of the list of repositories.
+/// Content of the list of repositories.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RepositoryList {
     repositories: Vec<CommitRepository>,
 }
 
-/// A repository whose last commits are questions.
+/// Repository whose last commits are questions.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommitRepository {
-    /// Owner and name, with a slash between them.
+    /// Owner and name of the GitHub repository, with a slash between them.
     name: String,
     lang: PackageLanguage,
-    /// The id of the newest commit that is used.
+    /// Id of the newest commit that may be a question.
     commit: String,
 }
 
-/// The format of a commit in the log: its id and subject.
+/// Format of a commit in the output of `git log`: its id and subject.
 const LOG_FORMAT: &str = "--format=%x00%H%x01%s";
 
-/// A commit as a question.
+/// Commit whose subject is a question, and whose changed files are the right answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CommitQuestion {
     id: String,
     subject: String,
-    /// The changed files that existed when the files were indexed.
+    /// Files that the commit changes and that existed when the files were indexed.
     files: BTreeSet<String>,
 }
 
-/// Sums of the recall of files over the questions of a method.
+/// Sums of the recall and the reciprocal ranks of one search method over the questions.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileRecall {
     recall: f64,
     reciprocal_rank: f64,
 }
 
-/// Returns the table of all `repositories`, which are folders or bare repositories of git.
+/// Measures search in each of `repositories`, which are checkouts or bare git repositories. Returns
+/// the table of results.
 pub fn run(repositories: &[String]) -> anyhow::Result<String> {
     ensure!(!repositories.is_empty(), "pass the folder of a git repository");
     let mut sums: Vec<(String, FileRecall)> = Vec::new();
@@ -109,8 +110,9 @@ pub fn run(repositories: &[String]) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the table of the repositories of the fresh packages, and adds its figures to `summary`.
-/// Skips those that are not in `target/eval/repositories`.
+/// Measures search in the repositories listed in `tests/search-eval/repositories.toml`, and adds
+/// the figures to `summary`. Returns the table. Skips repositories that are not in
+/// `target/eval/repositories`.
 pub fn run_fresh(summary: &mut SummaryTable) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(sources::checkout().join(REPOSITORIES_FILE))?;
     let list: RepositoryList = toml::from_str(&text).context(REPOSITORIES_FILE)?;
@@ -145,7 +147,8 @@ pub fn run_fresh(summary: &mut SummaryTable) -> anyhow::Result<String> {
     Ok(format!("## Query: subject of a commit, for its files ({count} repositories)\n\n{shown}"))
 }
 
-/// Returns the rank of the first right file of each question, by the baseline and by our search.
+/// Returns the rank of the first right file of each question: first by the baseline, then by
+/// toolgate's search.
 fn rank_commits(
     files: &[(String, String)],
     questions: &[CommitQuestion],
@@ -169,13 +172,13 @@ fn rank_commits(
     Ok(ranks)
 }
 
-/// Returns the rank of the first of the files `right` among those `found`, from 1.
+/// Returns the rank of the first file in `found` that is in `right`, starting at 1.
 fn first_right(found: &[&str], right: &BTreeSet<String>) -> Option<usize> {
     found.iter().take(TOP).position(|path| right.contains(*path)).map(|index| index + 1)
 }
 
-/// Returns the commit whose files are indexed, and the later commits up to `newest` that are
-/// questions.
+/// Returns the id of the commit whose files are indexed, and the later commits up to `newest` that
+/// are questions.
 fn choose(repository: &Path, newest: &str) -> anyhow::Result<(String, Vec<CommitQuestion>)> {
     let recent = RECENT.to_string();
     let log = git(
@@ -198,7 +201,7 @@ fn choose(repository: &Path, newest: &str) -> anyhow::Result<(String, Vec<Commit
     Ok((last, commits))
 }
 
-/// Parses the part of a log about one commit: id and subject in a line, then its files.
+/// Parses one commit of a log: a line with id and subject, then the paths of its files.
 fn parse_commit(text: &str) -> Option<CommitQuestion> {
     let (head, files) = text.split_once('\n').unwrap_or((text, ""));
     let (id, subject) = head.split_once('\x01')?;
@@ -209,14 +212,14 @@ fn parse_commit(text: &str) -> Option<CommitQuestion> {
     Some(CommitQuestion { id: id.to_owned(), subject: subject.to_owned(), files })
 }
 
-/// Returns true if the tools index a file of this name, and changes of it have a place in code.
+/// Returns true if `path` names a code file that is neither generated nor third-party.
 fn is_searched(path: &str) -> bool {
     FileClassification::for_path(path).kind == FilePurpose::Code
         && !is_generated(path)
         && !is_vendored(path)
 }
 
-/// Returns the text files of a commit, by path.
+/// Returns the path and text of each text file of a commit.
 fn read_files(repository: &Path, commit: &str) -> anyhow::Result<Vec<(String, String)>> {
     let folder = sources::folder().join("commits").join(commit);
     if !folder.is_dir() {
@@ -249,7 +252,7 @@ fn read_files(repository: &Path, commit: &str) -> anyhow::Result<Vec<(String, St
     Ok(files)
 }
 
-/// Returns the sums of the recall of each method over `questions`.
+/// Measures each search method over `questions`. Returns the name and the sums of each method.
 fn measure(
     files: &[(String, String)],
     questions: &[CommitQuestion],
@@ -287,7 +290,8 @@ fn measure(
 }
 
 impl FileRecall {
-    /// Adds one question: the files that were found, best first, and the right ones.
+    /// Adds the figures of one question: `found` are the found files, best first, and `right` the
+    /// right answers.
     #[allow(clippy::cast_precision_loss, reason = "files are few")]
     fn add(&mut self, found: &[&str], right: &BTreeSet<String>) {
         let hits = found.iter().take(TOP).filter(|path| right.contains(**path)).count();
@@ -296,7 +300,7 @@ impl FileRecall {
     }
 }
 
-/// Returns the files in the order of the best function in each, best first.
+/// Returns the files of `package`, sorted by the best score of their functions, best first.
 fn best_files<'p>(package: &'p EvalPackage, scores: &[f32]) -> Vec<&'p str> {
     let mut best: HashMap<&str, f32> = HashMap::new();
     for (unit, score) in package.units.iter().zip(scores).filter(|(_, score)| **score > 0.0) {
@@ -308,7 +312,7 @@ fn best_files<'p>(package: &'p EvalPackage, scores: &[f32]) -> Vec<&'p str> {
     files.into_iter().take(TOP).map(|(path, _)| path).collect()
 }
 
-/// Runs git in `repository` and returns its output.
+/// Runs git in `repository` with `args`, and returns its output.
 fn git(repository: &Path, args: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("git");
     command.arg("-c").arg("core.quotePath=false").arg("-C").arg(repository).args(args);

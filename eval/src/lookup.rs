@@ -1,4 +1,4 @@
-//! Other kinds of queries: for a symbol or a file by its name, and with two or three words.
+//! Measures other kinds of queries: the name of a symbol or a file, and two or three words.
 
 use std::collections::HashMap;
 
@@ -14,27 +14,27 @@ use crate::set::questions::identifier_parts;
 use crate::set::{EvalPackage, EvalQuery, PackageLanguage};
 use crate::summary::{ComparedMethods, SummaryTable};
 
-/// Number of symbols of one package that are looked for.
+/// Number of symbols of one package that are searched by name.
 const SYMBOLS: usize = 20;
-/// Number of files of one package that are looked for by name.
+/// Number of files of one package that are searched by name.
 const FILES: usize = 40;
 
-/// Stages that the search tools use without a downloaded model.
+/// Stages of search that the search tools use without a downloaded model.
 const TOOLS: EnabledSearchStages =
     EnabledSearchStages { words: true, statics: true, model: false, rerank: true };
 
 const BASELINE: &str = "BM25 with symbol and path";
 
-/// Spelling of a symbol in a query.
+/// Way in which a query spells the name of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SymbolSpelling {
-    /// Unchanged name of the symbol.
+    /// Name of the symbol without a change.
     Exact,
-    /// Words of the name, separated by spaces.
+    /// Words of the name, separated by spaces instead of underscores or capitals.
     Split,
-    /// Name with two letters swapped.
+    /// Name in which two letters are swapped.
     Misspelt,
-    /// Name after the name of its type or module.
+    /// Name preceded by the name of its type or module.
     Qualified,
 }
 
@@ -45,14 +45,14 @@ const SPELLINGS: [(SymbolSpelling, &str); 4] = [
     (SymbolSpelling::Qualified, "with its type before it"),
 ];
 
-/// The tasks of the summary: index of the kind of queries, title and figure.
+/// Kinds of queries that the summary shows: index of the kind, title and metric.
 const SUMMARIZED: [(usize, &str, QualityMetric); 2] = [
     (0, "exact name of a symbol to its function", QualityMetric::Ndcg),
     (SPELLINGS.len() + 1, "unique name of a file to the file", QualityMetric::FirstRank),
 ];
 
-/// Returns the tables of all kinds of queries over `packages`, as Markdown. Adds the exact names of
-/// symbols and files to `summary`.
+/// Measures all kinds of queries over `packages`, and returns their tables as Markdown. Adds the
+/// figures of exact symbol and file names to `summary`.
 pub fn tables(
     packages: &[EvalPackage],
     settings: EvalRunSettings,
@@ -108,7 +108,8 @@ pub fn tables(
     Ok(format!("## Other kinds of queries ({})\n\n{shown}", split.name()))
 }
 
-/// Adds our search and the baseline among `methods` to `summary`.
+/// Adds the figures of toolgate's search and of the baseline, which are both in `methods`, to
+/// `summary`.
 fn summarize(
     task: &str,
     metric: QualityMetric,
@@ -122,8 +123,8 @@ fn summarize(
     }
 }
 
-/// Returns the name of each file of `package` whose name is unique, in a random order that is
-/// always the same, with one of its functions.
+/// Returns each file name that is unique in `package`, with the index of a function in that file.
+/// The order is random, and the same in every run.
 pub(crate) fn file_name_queries(package: &EvalPackage) -> Vec<(String, usize)> {
     let mut paths: Vec<(&str, usize)> = Vec::new();
     for (unit, index) in package.units.iter().zip(0..) {
@@ -140,12 +141,12 @@ pub(crate) fn file_name_queries(package: &EvalPackage) -> Vec<(String, usize)> {
     queries
 }
 
-/// Returns the names of functions that have a question and a unique name.
+/// Returns the name and index of each function of `package` that has a question and a unique name.
 pub(crate) fn symbol_name_queries(package: &EvalPackage) -> Vec<(String, usize)> {
     symbol_queries(package, SymbolSpelling::Exact)
 }
 
-/// Returns the rank of the file at `path` by the best function of each file.
+/// Returns the rank of the file at `path`, if each file has the best score of its functions.
 fn file_rank_of(package: &EvalPackage, scores: &[f32], path: &str) -> Option<usize> {
     let mut files: HashMap<&str, f32> = HashMap::new();
     for (unit, score) in package.units.iter().zip(scores) {
@@ -166,8 +167,8 @@ fn add(methods: &mut Vec<EvaluatedSearchMethod>, name: &str, rank: Option<usize>
     }
 }
 
-/// Returns the query for each function that has a question, and the function. Queries that match
-/// several functions are left out.
+/// Returns a query for each function that has a question, with the index of the function. Leaves
+/// out queries that match several functions.
 fn symbol_queries(package: &EvalPackage, spelling: SymbolSpelling) -> Vec<(String, usize)> {
     let query_text = |index: usize| {
         let unit = &package.units[index];
@@ -200,7 +201,8 @@ fn symbol_queries(package: &EvalPackage, spelling: SymbolSpelling) -> Vec<(Strin
     queries.filter(|(text, _)| is_unique(text)).collect()
 }
 
-/// Swaps two letters in the middle of `name`. Returns `None` for a short name.
+/// Swaps two different lower-case letters in the second half of `name`. Returns `None` if that is
+/// not possible or `name` has fewer than six letters.
 fn swap_letters(name: &str) -> Option<String> {
     let mut letters: Vec<char> = name.chars().collect();
     let can_swap = |index: &usize| {
@@ -214,7 +216,7 @@ fn swap_letters(name: &str) -> Option<String> {
     Some(letters.into_iter().collect())
 }
 
-/// Returns the number of functions of `package` that contain each word.
+/// Returns the number of functions of `package` that contain each word, by word.
 fn rarities(package: &EvalPackage) -> HashMap<String, usize> {
     let mut containing: HashMap<String, usize> = HashMap::new();
     for unit in &package.units {
@@ -228,7 +230,8 @@ fn rarities(package: &EvalPackage) -> HashMap<String, usize> {
     containing
 }
 
-/// Returns the three rarest words of a question that occur in a function, in their order.
+/// Returns up to three words of the query that the fewest functions contain, in the order of the
+/// query.
 fn keywords(query: &EvalQuery, containing: &HashMap<String, usize>) -> String {
     let words = words_of(&query.text);
     let mut rarest: Vec<&String> =

@@ -1,5 +1,5 @@
-//! Measures how well code search ranks, and prints the tables. Developers run it by
-//! `cargo xtask eval-search`. A whole run also writes `docs/reference/search-quality.md`.
+//! Measures how well code search ranks, and prints the tables. Developers run this program by
+//! `cargo xtask eval-search`. A full run also writes `docs/reference/search-quality.md`.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
@@ -69,7 +69,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the tables of one split, those that matter most first.
+/// Measures one split of the packages. Returns its tables, the most important ones first.
 fn measure(settings: EvalRunSettings) -> anyhow::Result<String> {
     let EvalRunSettings { split, queries, .. } = settings;
     let mut summary = SummaryTable::default();

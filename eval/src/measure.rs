@@ -5,38 +5,39 @@ use std::fmt::Write as _;
 use crate::set::{OVERLAP_LOW, PackageLanguage};
 use crate::train::random::SplitMix64;
 
-/// Last rank at which an answer counts as found.
+/// Last rank at which an answer counts as found, starting at 1.
 const RANK_MAX: usize = 10;
 
-/// Question of the evaluation, without its text.
+/// Question of the evaluation without its text: its package, language and overlap with the answer's
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EvalQuestion {
-    /// Index of the package that the question is about.
+    /// Index of the package to which the question belongs.
     pub package: usize,
     pub lang: PackageLanguage,
     pub overlap: f32,
 }
 
 impl EvalQuestion {
-    /// Returns true if the question has few words of the name of its function.
+    /// Returns true if the question contains few words of the name of its function.
     fn is_low(&self) -> bool {
         self.overlap < OVERLAP_LOW
     }
 }
 
-/// A figure of search quality, the mean of a gain between 0 and 1 of each question.
+/// Metric of search quality: the mean over all questions of a gain between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QualityMetric {
-    /// The reciprocal of the rank of the right answer.
+    /// Gain of 1 divided by the rank of the right answer.
     ReciprocalRank,
-    /// The discounted cumulative gain of one right answer: 1 divided by log2(1 + rank).
+    /// Gain of 1 divided by log2(1 + rank): the discounted cumulative gain of one right answer.
     Ndcg,
-    /// 1 if the right answer comes first.
+    /// Gain of 1 if the right answer comes first, and of 0 otherwise.
     FirstRank,
 }
 
 impl QualityMetric {
-    /// Returns the name in tables.
+    /// Returns the name of the metric in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReciprocalRank => "MRR@10",
@@ -45,7 +46,7 @@ impl QualityMetric {
         }
     }
 
-    /// Returns the gain of a right answer at `rank`, 0 beyond the tenth.
+    /// Returns the gain of a right answer at `rank`, which is 0 beyond rank ten and without a rank.
     #[allow(clippy::cast_precision_loss, reason = "ranks are small")]
     fn gain(self, rank: Option<usize>) -> f64 {
         let Some(rank) = rank.filter(|it| *it <= RANK_MAX) else { return 0.0 };
@@ -57,15 +58,15 @@ impl QualityMetric {
     }
 }
 
-/// The mean of a figure over some questions.
+/// Mean of a metric over questions, with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanMetricValue {
     pub value: f64,
-    /// Half of the 95 % confidence interval.
+    /// Half of the width of the 95 % confidence interval.
     pub half_width: f64,
 }
 
-/// A method of searching, and its rank of the right answer to each question.
+/// Search method, with the rank that it gives to the right answer of each question.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EvaluatedSearchMethod {
     pub name: String,
@@ -78,7 +79,7 @@ impl EvaluatedSearchMethod {
         Self { name: name.to_owned(), ranks: Vec::new() }
     }
 
-    /// Returns the gain of each question that `selects` accepts.
+    /// Returns the gains of the method by `metric`, one for each question that `selects` accepts.
     fn gains(
         &self,
         metric: QualityMetric,
@@ -89,7 +90,7 @@ impl EvaluatedSearchMethod {
         selected.map(|(_, rank)| metric.gain(*rank)).collect()
     }
 
-    /// Returns the mean gain over the questions that `selects` accepts.
+    /// Returns the mean gain by `metric` over the questions that `selects` accepts.
     pub fn mean_gain(
         &self,
         metric: QualityMetric,
@@ -101,19 +102,20 @@ impl EvaluatedSearchMethod {
         MeanMetricValue { value: mean(&gains), half_width: (most - least) / 2.0 }
     }
 
-    /// Returns the share of questions whose right answer has at most the rank `last`.
+    /// Returns the share of questions whose right answer has a rank of at most `last`.
     fn recall(&self, last: usize) -> f64 {
         let found = self.ranks.iter().filter(|it| it.is_some_and(|it| it <= last));
         share(found.count(), self.ranks.len())
     }
 
-    /// Returns the mean reciprocal rank over the questions that `selects` accepts.
+    /// Returns the mean reciprocal rank (MRR) of the method over the questions that `selects`
+    /// accepts.
     pub fn mrr(&self, questions: &[EvalQuestion], selects: impl Fn(&EvalQuestion) -> bool) -> f64 {
         mean(&self.gains(QualityMetric::ReciprocalRank, questions, selects))
     }
 }
 
-/// Returns a table of all `methods`, as Markdown.
+/// Returns a Markdown table of the metrics of all `methods`.
 pub fn table(methods: &[EvaluatedSearchMethod], questions: &[EvalQuestion]) -> String {
     let low = questions.iter().filter(|it| it.is_low()).count();
     let is_asked = |lang: &PackageLanguage| questions.iter().any(|it| it.lang == *lang);
@@ -150,7 +152,7 @@ pub fn table(methods: &[EvaluatedSearchMethod], questions: &[EvalQuestion]) -> S
     table
 }
 
-/// Returns a table of the mean reciprocal rank of each package by each method, as Markdown.
+/// Returns a Markdown table of the mean reciprocal rank of each method in each package.
 pub fn package_table(
     methods: &[&EvaluatedSearchMethod],
     questions: &[EvalQuestion],
@@ -171,7 +173,8 @@ pub fn package_table(
     table
 }
 
-/// The ratio of two methods, and its 95 % confidence interval.
+/// Ratio of the metrics of two search methods, with its 95 % confidence interval from `least` to
+/// `most`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchMethodRatio {
     pub value: f64,
@@ -179,9 +182,9 @@ pub struct SearchMethodRatio {
     pub most: f64,
 }
 
-/// Returns the ratio of `method` to `other` over the questions that `selects` accepts. The
-/// bootstrap samples both together, so that questions which are hard for both do not widen the
-/// interval.
+/// Returns the ratio of `method` to `other` by `metric`, over the questions that `selects` accepts.
+/// Each bootstrap sample uses the same questions for both methods, because questions that are hard
+/// for both would widen the interval otherwise.
 pub fn ratio(
     metric: QualityMetric,
     method: &EvaluatedSearchMethod,
@@ -200,12 +203,12 @@ pub fn ratio(
     SearchMethodRatio { value: ratio_of(&pairs), least, most }
 }
 
-/// Returns true if a question has few words of the name of its function.
+/// Returns true if the question contains few words of the name of its function.
 pub fn is_low(question: &EvalQuestion) -> bool {
     question.is_low()
 }
 
-/// Returns the 95 % confidence interval of 1,000 bootstrap samples.
+/// Returns the 95 % confidence interval of 1,000 bootstrap samples, which `sample` computes.
 fn interval(sample: impl Fn(&mut SplitMix64) -> f64) -> (f64, f64) {
     const SAMPLES: usize = 1_000;
     let mut random = SplitMix64(1);

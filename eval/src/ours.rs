@@ -1,4 +1,4 @@
-//! Our search, through the index that serves the tools.
+//! Measures toolgate's search through the same index that its search tools use.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,14 @@ use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, sta
 use crate::set::{EvalPackage, PackageFunction};
 use crate::vectors::CachedModelVectors;
 
-/// Number of candidates of each kind before reranking, as in the tools.
+/// Number of candidates by words, and also by vectors, before reranking. The search tools use the
+/// same number.
 const LIMIT: usize = 150;
 
-/// Number of answers that are checked for the right one.
+/// Number of results among which the right answer counts as found.
 const TOP: usize = 10;
 
-/// Stages of the search that take part in the evaluation.
+/// Stages of toolgate's search that an evaluated variant uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EnabledSearchStages {
     pub words: bool,
@@ -30,7 +31,7 @@ pub struct EnabledSearchStages {
     pub rerank: bool,
 }
 
-/// Functions of a package in toolgate's own index.
+/// Package whose functions are indexed by toolgate's search.
 pub struct IndexedPackage {
     snapshot: IndexSnapshot,
     averages: IndexStatistics,
@@ -38,7 +39,7 @@ pub struct IndexedPackage {
 }
 
 impl IndexedPackage {
-    /// Indexes the functions of `package`, with vectors of `model` if there is one.
+    /// Indexes the functions of `package`, with their vectors by `model` if there is a model.
     pub fn new(
         package: &EvalPackage,
         model: Option<&mut CachedModelVectors>,
@@ -84,7 +85,8 @@ impl IndexedPackage {
         Ok(Self { averages: snapshot.statistics(), snapshot, units })
     }
 
-    /// Returns the rank of the function `unit`, for each of the combinations `stages`.
+    /// Returns the rank of the function with the index `unit` for `question`, once for each
+    /// combination in `stages`. `model` is the question's vector by the sentence model.
     pub fn ranks(
         &self,
         question: &str,
@@ -112,8 +114,8 @@ impl IndexedPackage {
         Ok(ranks)
     }
 
-    /// Returns the query with the weights of its words, and the candidates of the tools without a
-    /// downloaded model.
+    /// Returns the weighted words of `question`, and the candidates that the search tools would
+    /// rank without a downloaded model.
     pub fn find(&self, question: &str) -> anyhow::Result<(WeightedQuery, Vec<ChunkCandidate>)> {
         let weighed = self.snapshot.weigh_question(question)?;
         let static_vector = static_model::embed_query(question);
@@ -127,7 +129,8 @@ impl IndexedPackage {
         Ok((weighed, found))
     }
 
-    /// Returns the rank of the function `unit` by `rules`.
+    /// Ranks the candidates `found` by `rules`, and returns the rank of the function with the index
+    /// `unit`.
     pub fn unit_rank(
         &self,
         rules: &RankingRules,
@@ -140,7 +143,8 @@ impl IndexedPackage {
         place.map(|it| it + 1)
     }
 
-    /// Returns the rank of the file at `path` by `rules`.
+    /// Ranks the files of the candidates `found` by `rules`, and returns the rank of the file at
+    /// `path`.
     pub fn file_rank(
         &self,
         rules: &RankingRules,
@@ -153,7 +157,8 @@ impl IndexedPackage {
         place.map(|it| it + 1)
     }
 
-    /// Returns the rank of the function `unit` among the definitions with names like `name`.
+    /// Returns the rank of the function with the index `unit` in a search for definitions by
+    /// `name`.
     pub fn rank_by_name(&self, name: &str, unit: usize) -> anyhow::Result<Option<usize>> {
         let found = self.snapshot.find_named(name, &DocumentFilter::default(), TOP)?;
         let rank = found.iter().position(|it| {
@@ -162,13 +167,14 @@ impl IndexedPackage {
         Ok(rank.map(|it| it + 1))
     }
 
-    /// Returns the function of a candidate.
+    /// Returns the index of the function that the candidate `found` contains.
     fn unit(&self, found: &ChunkCandidate) -> Option<usize> {
         self.units.get(&(found.summary.path.clone(), found.summary.first)).copied()
     }
 }
 
-/// Groups the functions of `package` by file.
+/// Groups the functions of `package` by file. Returns the path of each file and its functions, each
+/// with its index.
 fn files(package: &EvalPackage) -> Vec<(String, Vec<(usize, &PackageFunction)>)> {
     let mut files: Vec<(String, Vec<(usize, &PackageFunction)>)> = Vec::new();
     for (index, unit) in package.units.iter().enumerate() {
@@ -180,7 +186,7 @@ fn files(package: &EvalPackage) -> Vec<(String, Vec<(usize, &PackageFunction)>)>
     files
 }
 
-/// Returns the text of a file with only these functions, and its chunks.
+/// Returns the text of a file that consists of the functions `units`, and a chunk for each of them.
 fn file(units: &[(usize, &PackageFunction)]) -> (String, Vec<TextChunk>) {
     let mut text = String::new();
     let mut chunks = Vec::new();

@@ -1,6 +1,6 @@
-//! Renders the page about the measurement and its method.
+//! Renders the documentation page about search quality and how it is measured.
 
-/// Returns the text of `docs/reference/search-quality.md` with `tables`.
+/// Returns the text of the page `docs/reference/search-quality.md`, which contains `tables`.
 pub fn render(tables: &str) -> String {
     format!("{HEAD}\n{}\n", tables.trim_end())
 }

@@ -1,7 +1,7 @@
-//! Measures search in whole files with our own chunks, instead of in single functions.
+//! Measures search in whole files with toolgate's own chunks, instead of in single functions.
 //!
-//! Comments are blanked in the files. A chunk is right if it overlaps the function that a question
-//! asks for.
+//! Comments are blanked out in the files. A chunk is right if it overlaps the function that answers
+//! the question.
 
 use std::fmt::Write as _;
 
@@ -16,10 +16,10 @@ use crate::set::{PackageSplit, load};
 use crate::sources;
 use crate::summary::{ComparedMethods, SummaryTable};
 
-/// Number of results in which a right answer counts.
+/// Number of search results among which a right answer counts.
 const TOP: usize = 10;
 
-/// Names of the search methods, in the order of the table.
+/// Names of the measured search methods, in the order of the table.
 const METHODS: [&str; 4] = [
     "BM25 with symbol and path",
     "ours, by passage",
@@ -27,7 +27,7 @@ const METHODS: [&str; 4] = [
     "ours, by file: any of its places",
 ];
 
-/// Lines of a function in its file.
+/// Path of a function's file, and the first and last line of the function.
 struct FunctionLineRange<'f> {
     path: &'f str,
     first: u32,
@@ -45,7 +45,8 @@ impl FunctionLineRange<'_> {
     }
 }
 
-/// Returns the table over the packages of `split`, and adds its figures to `summary`.
+/// Measures search in the files of the packages of `split`, and adds the figures to `summary`.
+/// Returns the table.
 pub fn run(
     split: PackageSplit,
     queries: usize,
@@ -108,7 +109,7 @@ fn places_of(file: &FileWithoutComments) -> impl Iterator<Item = FunctionLineRan
     file.functions.iter().map(place)
 }
 
-/// Returns the rank of the best chunk that overlaps the function at `place`.
+/// Returns the rank of the best-scored chunk that overlaps the function at `place`.
 fn best_rank(
     files: &[ChunkedFile],
     scores: &[f32],

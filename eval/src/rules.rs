@@ -1,4 +1,4 @@
-//! Measures each rule of the ranking by leaving it out, and tries other weights.
+//! Measures each rule of the ranking by leaving the rule out, and by changing its weight.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use crate::measure::{EvalQuestion, EvaluatedSearchMethod, table};
 use crate::ours::IndexedPackage;
 use crate::set::{EvalPackage, PackageSplit, load};
 
-/// Variant of the ranking rules, with a name for tables.
+/// Name for tables, and a variant of the ranking rules.
 type RankingRuleVariant = (String, RankingRules);
 
-/// Names of the measurements of each variant.
+/// Names of the tasks on which each variant is measured.
 const TASKS: [&str; 4] = [
     "docstring → function",
     "docstring → file",
@@ -21,8 +21,8 @@ const TASKS: [&str; 4] = [
     "name of a file → file",
 ];
 
-/// Returns the tables of all tasks over the packages of `split`, for the rules of the tools and
-/// for each of them left out or changed.
+/// Measures all tasks over the packages of `split`: with the rules of the search tools, and with
+/// each rule left out or changed. Returns the tables.
 pub fn run(split: PackageSplit, queries: usize) -> anyhow::Result<String> {
     let packages = load(split)?;
     let variants = variants();
@@ -57,8 +57,8 @@ pub fn run(split: PackageSplit, queries: usize) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the queries of all tasks: the task, the text, its overlap and a function that answers
-/// it.
+/// Returns the queries of all tasks: index of the task, text, overlap with the name of the
+/// function, and index of the function that answers the query.
 fn task_queries(package: &EvalPackage, queries: usize) -> Vec<(usize, String, f32, usize)> {
     let mut all = Vec::new();
     for it in package.queries.iter().take(queries) {
@@ -71,10 +71,10 @@ fn task_queries(package: &EvalPackage, queries: usize) -> Vec<(usize, String, f3
     all
 }
 
-/// Function that selects one weight of the ranking rules.
+/// Function that returns a reference to one weight of the ranking rules.
 type RankingWeightSelector = fn(&mut RankingRules) -> &mut f32;
 
-/// Returns the rules of the tools, and variants that differ in one weight.
+/// Returns the rules of the search tools first, and then variants that each differ in one weight.
 fn variants() -> Vec<RankingRuleVariant> {
     let tools = RankingRules::TOOLS;
     let mut all: Vec<RankingRuleVariant> = vec![
@@ -99,7 +99,7 @@ fn variants() -> Vec<RankingRuleVariant> {
     all
 }
 
-/// Returns the names that occur once among `names`, with their places.
+/// Returns each name that occurs exactly once in `names`, with its position there.
 pub(crate) fn unique_names<'n>(
     names: impl Iterator<Item = &'n str> + Clone,
 ) -> Vec<(&'n str, usize)> {

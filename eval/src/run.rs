@@ -1,4 +1,4 @@
-//! Runs all baselines and our search over the same questions, and renders the results.
+//! Runs toolgate's search and all baselines over the same questions, and renders the results.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -18,20 +18,20 @@ use crate::vectors::CachedModelVectors;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvalRunSettings {
     pub split: PackageSplit,
-    /// True to measure the sentence model, too, on the packages that vectors are measured on.
+    /// True to also measure the sentence model, on the packages in [`NINE`] or [`EIGHT`].
     pub model: bool,
-    /// Largest number of questions of one package.
+    /// Largest number of questions taken from one package.
     pub queries: usize,
 }
 
-/// Number of tokens of a chunk that the model reads for our search, as in the tools.
+/// Number of tokens of a chunk that the sentence model reads. The search tools use the same number.
 const TOKENS: usize = 256;
 
 const WORDS: EnabledSearchStages =
     EnabledSearchStages { words: true, statics: false, model: false, rerank: false };
 
-/// Combinations of stages without a downloaded model, each with its name. The last is that of the
-/// tools.
+/// Combinations of search stages without a downloaded model, each with its name. The last one is
+/// the combination of the search tools.
 const BUILT_IN: [(&str, EnabledSearchStages); 5] = [
     ("ours: words", WORDS),
     ("ours: static vectors", EnabledSearchStages { words: false, statics: true, ..WORDS }),
@@ -40,7 +40,7 @@ const BUILT_IN: [(&str, EnabledSearchStages); 5] = [
     ("ours", EnabledSearchStages { statics: true, rerank: true, ..WORDS }),
 ];
 
-/// Combinations of stages with the model, each with its name.
+/// Combinations of search stages with the sentence model, each with its name.
 const WITH_MODEL: [(&str, EnabledSearchStages); 5] = [
     ("ours: MiniLM", EnabledSearchStages { words: false, model: true, ..WORDS }),
     ("ours: words, MiniLM", EnabledSearchStages { model: true, ..WORDS }),
@@ -49,7 +49,7 @@ const WITH_MODEL: [(&str, EnabledSearchStages); 5] = [
     ("ours with MiniLM", EnabledSearchStages { statics: true, model: true, rerank: true, ..WORDS }),
 ];
 
-/// The questions of some packages, and the ranks of each method.
+/// Questions of the measured packages, and the ranks that each method gives to their answers.
 #[derive(Default)]
 struct SearchMethodRanks {
     questions: Vec<EvalQuestion>,
@@ -58,7 +58,7 @@ struct SearchMethodRanks {
 }
 
 impl SearchMethodRanks {
-    /// Adds the first `queries` questions of `package`.
+    /// Adds `package` and the first `queries` of its questions.
     fn add_package(&mut self, package: &EvalPackage, queries: usize) {
         let index = self.packages.len();
         self.packages.push((package.name.clone(), package.units.len()));
@@ -71,7 +71,7 @@ impl SearchMethodRanks {
         self.questions.extend(questions);
     }
 
-    /// Adds ranks of the method `name`.
+    /// Appends `ranks` to those of the method `name`. Adds the method if it is new.
     fn add(&mut self, name: &str, ranks: impl IntoIterator<Item = Option<usize>>) {
         let index = self.methods.iter().position(|it| it.name == name).unwrap_or_else(|| {
             self.methods.push(EvaluatedSearchMethod::new(name));
@@ -101,7 +101,8 @@ impl SearchMethodRanks {
     }
 }
 
-/// Runs everything and returns the tables as Markdown. Adds the figures that matter to `summary`.
+/// Measures all methods over the packages that `settings` select, and returns the tables as
+/// Markdown. Adds the most important figures to `summary`.
 pub fn run_all(settings: EvalRunSettings, summary: &mut SummaryTable) -> anyhow::Result<String> {
     let packages = load(settings.split)?;
     let mut page = String::new();

@@ -1,8 +1,8 @@
 //! The evaluation set: functions of well-known packages, and sentences that ask for them.
 //!
-//! A question is the first sentence of a function's doc comment. That function is its only right
+//! A question is the first sentence of a function's doc comment. That function is the only right
 //! answer. All comments and docstrings are removed from the searched code, because the search would
-//! otherwise only find copies.
+//! otherwise only find copies of the question.
 
 pub mod functions;
 mod cache;
@@ -16,23 +16,23 @@ use serde::Deserialize;
 
 use crate::sources::{self, PackageSource};
 
-/// The use of a package. Each package has one, chosen before anything was measured.
+/// Purpose of a package. Each package has exactly one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PackageSplit {
-    /// Drawn by a rule after the last change of the ranking, measured and reported first. Nothing
-    /// may be changed after a look at it. Otherwise its packages move to `tune`, and a new draw
-    /// replaces them.
+    /// Package that was drawn by a rule after the last change of the ranking. Nothing may be
+    /// changed after a look at its results: otherwise the package moves to `tune`, and a new draw
+    /// replaces it.
     Fresh,
-    /// Package that is measured and reported. Nothing is tuned on it.
+    /// Package whose results are reported. Nothing is tuned on it.
     Report,
-    /// Package by which rules and weights are chosen.
+    /// Package on which rules and weights are tuned.
     Tune,
     /// Package on which word vectors are trained.
     Train,
 }
 
 impl PackageSplit {
-    /// Returns the name in the list of packages and on the command line.
+    /// Returns the name of the split in the list of packages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
@@ -43,7 +43,7 @@ impl PackageSplit {
     }
 }
 
-/// The language of a package.
+/// Programming language of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PackageLanguage {
@@ -55,10 +55,10 @@ pub enum PackageLanguage {
 }
 
 impl PackageLanguage {
-    /// All languages, in the order of tables.
+    /// All languages of packages, in the order of tables.
     pub const ALL: [Self; 5] = [Self::Rust, Self::Python, Self::JavaScript, Self::Go, Self::Ruby];
 
-    /// Returns the name in tables.
+    /// Returns the name of the language in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -69,7 +69,7 @@ impl PackageLanguage {
         }
     }
 
-    /// Returns the name that our search gives to the language.
+    /// Returns the name of the language in toolgate's search index.
     pub fn tag(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -81,17 +81,18 @@ impl PackageLanguage {
     }
 }
 
-/// Package of the evaluation set, with its functions and queries.
+/// Package of the evaluation set, with its functions and questions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvalPackage {
     pub name: String,
     pub lang: PackageLanguage,
     /// All functions of the package, with and without a question, except tests and vendored code.
     pub units: Vec<PackageFunction>,
-    /// The questions, in a random order that is always the same: the first are a fair sample.
+    /// Questions about the functions, in a random order that is the same in every run. Take the
+    /// first ones as a fair sample.
     pub queries: Vec<EvalQuery>,
-    /// All documented functions, to train on. Empty for report packages. Outside those, neither
-    /// these functions and sentences nor the questions occur in a report package.
+    /// Functions with their sentences, to train on. Empty for packages whose results are reported.
+    /// In packages for training and tuning, no pair and no question occurs in a report package.
     pub pairs: Vec<EvalQuery>,
 }
 
@@ -99,37 +100,39 @@ pub struct EvalPackage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageFunction {
     pub name: String,
-    /// The modules, type and trait that contain the function, from the outermost in, with spaces.
+    /// Modules, type and trait that contain the function, from the outermost to the innermost,
+    /// separated by spaces.
     pub within: String,
-    /// The path of the function's file in the package.
+    /// Path of the function's file in the package.
     pub path: String,
     /// Definition of the function, up to its body.
     pub head: String,
-    /// Code of the function with its head, without comments.
+    /// Code of the function, including its definition, without comments.
     pub body: String,
 }
 
-/// Sentence that asks for a function.
+/// Sentence that asks for a function of a package.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvalQuery {
     pub text: String,
-    /// Index of the function that answers the query.
+    /// Index of the function that is the right answer.
     pub unit: usize,
-    /// Share of the words of the function's name that the sentence contains, 0 to 1.
+    /// Share of the words of the function's name that the sentence contains, from 0 to 1.
     pub overlap: f32,
 }
 
-/// Overlap below which a question cannot be answered by the names of functions, from 0 to 1.
+/// Overlap with the name of the function, from 0 to 1, below which names do not answer a question.
 pub const OVERLAP_LOW: f32 = 0.34;
 
-/// Largest number of questions of one package if no vectors of a model are measured.
+/// Largest number of questions of one package of the split `fresh`, or of a package of the split
+/// `report` that is not in [`NINE`].
 pub const QUERIES_MAX: usize = 80;
 
-/// Largest number of questions of a package on which vectors of a model are measured, or that is
-/// not in the report.
+/// Largest number of questions of one package in [`NINE`], or of a package of the splits `tune` and
+/// `train`.
 pub const QUERIES_MORE: usize = 150;
 
-/// The report packages that vectors of a model are measured on.
+/// Packages of the split `report` for which vectors of the sentence model are measured, too.
 pub const NINE: [&str; 9] = [
     "clap_builder",
     "itertools",
@@ -142,11 +145,11 @@ pub const NINE: [&str; 9] = [
     "rich",
 ];
 
-/// The tuning packages that vectors of a model are measured on.
+/// Packages of the split `tune` for which vectors of the sentence model are measured, too.
 pub const EIGHT: [&str; 8] =
     ["axum", "ratatui-core", "tonic", "quick-xml", "click", "flask", "jinja2", "requests"];
 
-/// Loads the packages of `split`. Fetches and parses them if they are not in the cache yet.
+/// Loads the packages of `split`. Downloads and parses them if they are not cached yet.
 pub fn load(split: PackageSplit) -> anyhow::Result<Vec<EvalPackage>> {
     let mut packages = load_whole(split)?;
     if matches!(split, PackageSplit::Report | PackageSplit::Fresh) {
@@ -155,7 +158,7 @@ pub fn load(split: PackageSplit) -> anyhow::Result<Vec<EvalPackage>> {
     Ok(packages)
 }
 
-/// Loads the packages of `split` with all pairs to train on.
+/// Loads the packages of `split` with all pairs of a sentence and a function to train on.
 fn load_whole(split: PackageSplit) -> anyhow::Result<Vec<EvalPackage>> {
     let list = sources::list_packages(split)?;
     let path = cache_file(split, &list);
@@ -175,7 +178,7 @@ fn load_whole(split: PackageSplit) -> anyhow::Result<Vec<EvalPackage>> {
     Ok(packages)
 }
 
-/// The sentences and bodies of the report packages, which must not be used for training.
+/// Sentences and function bodies of the report packages. They must not be used for training.
 struct ReportPackageContents {
     sentences: HashSet<String>,
     bodies: HashSet<String>,
@@ -197,10 +200,11 @@ impl ReportPackageContents {
     }
 }
 
-/// Version of the cache. Increase it when functions or questions are computed differently.
+/// Version of the cache file. Increase it when functions or questions are computed differently.
 const FORMAT: u32 = 1;
 
-/// Returns the path of the cache of `split`, which depends on the checksums of its packages.
+/// Returns the path of the cache file of `split`. The path depends on the checksums of the packages
+/// in `list`.
 fn cache_file(split: PackageSplit, list: &[PackageSource]) -> PathBuf {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());
@@ -211,7 +215,8 @@ fn cache_file(split: PackageSplit, list: &[PackageSource]) -> PathBuf {
     sources::folder().join(format!("set-{}-{name}.bin", split.name()))
 }
 
-/// Reads the functions and questions of a package from its sources in `folder`.
+/// Reads the functions and questions of the package `source` from its sources in `folder`. Leaves
+/// out what is in `report`, so that nothing measured is trained on.
 fn read_package(
     folder: &std::path::Path,
     source: &PackageSource,
@@ -235,16 +240,16 @@ fn read_package(
     Ok(EvalPackage { name: source.name.clone(), lang: source.lang(), units, queries, pairs })
 }
 
-/// The numbers that decide if a package is drawn.
+/// Counts by which the random draw decides whether to accept a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuestionCounts {
-    /// Functions with a sentence about them.
+    /// Number of functions whose doc comment starts with a sentence about the function.
     pub(crate) documented: usize,
-    /// Questions, at most [`QUERIES_MAX`].
+    /// Number of questions, at most [`QUERIES_MAX`].
     pub(crate) questions: usize,
 }
 
-/// Counts the questions of the package `source` in `folder`.
+/// Counts the documented functions and the questions of the package `source` in `folder`.
 pub(crate) fn count_questions(
     folder: &std::path::Path,
     source: &PackageSource,
@@ -253,7 +258,7 @@ pub(crate) fn count_questions(
     Ok(QuestionCounts { documented: package.pairs.len(), questions: package.queries.len() })
 }
 
-/// Maps `list` by `each` in two threads, and keeps the order.
+/// Applies `each` to the entries of `list` in two threads, and returns the results in order.
 fn map_in_two_threads<T: Sync, R: Send>(
     list: &[T],
     each: impl Fn(&T) -> anyhow::Result<R> + Sync,

@@ -1,6 +1,7 @@
-//! Fetches the sources of the packages of the set, by name and version.
+//! Downloads the sources of the packages of the evaluation set, by name and version.
 //!
-//! The registries' own clients fetch them. They are checked against the checksums in the list.
+//! The registries' own clients download them. Each package is checked against the checksum in the
+//! list.
 
 pub mod draw;
 mod archives;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::set::{PackageLanguage, PackageSplit};
 
-/// Entry of the list of packages to download.
+/// Entry of the list of packages to download: name, version, registry and checksum.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageSource {
@@ -25,25 +26,25 @@ pub struct PackageSource {
     pub sha256: String,
 }
 
-/// The kind of a package, which determines its registry.
+/// Kind of a package, which determines its registry and its language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegistryPackageKind {
     Crate,
     Wheel,
     Sdist,
-    /// A package of Debian with a crate.
+    /// Debian package that contains a Rust crate.
     RustDeb,
-    /// A package of Debian with JavaScript.
+    /// Debian package that contains JavaScript sources.
     NodeDeb,
-    /// A package of Debian with sources of Go.
+    /// Debian package that contains Go sources.
     GoDeb,
-    /// Package of Debian that contains Ruby sources.
+    /// Debian package that contains Ruby sources.
     RubyDeb,
 }
 
 impl PackageSource {
-    /// Returns the language of the package.
+    /// Returns the programming language of the package.
     pub fn lang(&self) -> PackageLanguage {
         match self.kind {
             RegistryPackageKind::Crate | RegistryPackageKind::RustDeb => PackageLanguage::Rust,
@@ -54,25 +55,25 @@ impl PackageSource {
         }
     }
 
-    /// Returns the folder of the package below `folder`, into which it was fetched.
+    /// Returns the folder below `folder` into which the package was downloaded.
     pub fn folder(&self, folder: &Path) -> PathBuf {
         let name = self.name.replace('/', "+");
         folder.join(format!("{name}-{}", self.version.replace([':', '/'], "_")))
     }
 }
 
-/// Returns the folder of fetched packages and of everything computed from them.
+/// Returns the folder for downloaded packages and for all data computed from them.
 pub fn folder() -> PathBuf {
     checkout().join("target/eval")
 }
 
-/// Returns the folder of the checkout.
+/// Returns the root folder of the checkout.
 pub fn checkout() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// Reads the list of the packages of `split`.
+/// Reads the list of packages of `split`.
 pub fn list_packages(split: PackageSplit) -> anyhow::Result<Vec<PackageSource>> {
     let path = checkout().join(match split {
         PackageSplit::Fresh => draw::FRESH_FILE,
@@ -88,12 +89,14 @@ pub fn list_packages(split: PackageSplit) -> anyhow::Result<Vec<PackageSource>> 
         .with_context(|| format!("{} has no `{}`", path.display(), split.name()))
 }
 
-/// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
+/// Downloads the missing packages of `list`. Returns the folder that has a subfolder for each
+/// package.
 pub fn fetch(split: PackageSplit, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     fetch_into(split.name(), list)
 }
 
-/// Fetches the missing packages of `list` into the folder `name`, and returns that folder.
+/// Downloads the missing packages of `list` into the subfolder `name`, and returns the path of that
+/// subfolder.
 pub fn fetch_into(name: &str, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     let sources = folder().join("sources").join(name);
     std::fs::create_dir_all(&sources)?;
@@ -114,8 +117,8 @@ pub fn fetch_into(name: &str, list: &[PackageSource]) -> anyhow::Result<PathBuf>
     Ok(sources)
 }
 
-/// Fetches crates by `cargo vendor` of a package that depends on them. If they are incompatible
-/// with each other, fetches each half separately.
+/// Downloads crates with `cargo vendor`, as dependencies of a temporary package. If crates are
+/// incompatible with each other, downloads each half of the list separately.
 fn fetch_crates(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
@@ -155,7 +158,7 @@ fn fetch_crates(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
     Ok(std::fs::remove_dir_all(&work)?)
 }
 
-/// Fetches wheels by `pip download`, always for the same platform.
+/// Downloads Python wheels with `pip download`, for the same platform on every machine.
 fn fetch_wheels(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
@@ -185,7 +188,7 @@ fn fetch_wheels(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
     Ok(std::fs::remove_dir_all(&work)?)
 }
 
-/// Adds the options of a download of wheels, always for the same platform.
+/// Adds options to a `pip download` that select wheels for the same platform on every machine.
 fn add_wheel_options(pip: &mut Command) -> &mut Command {
     pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
     pip.args(["--python-version", "3.12", "--implementation", "cp"]);
@@ -195,7 +198,7 @@ fn add_wheel_options(pip: &mut Command) -> &mut Command {
     pip.args(["--platform", "any", "--abi", "cp312", "--abi", "abi3", "--abi", "none"])
 }
 
-/// Fetches the sources of a Python package by `pip download`, and unpacks them.
+/// Downloads the source archive of a Python package with `pip download`, and unpacks it.
 fn fetch_sdist(source: &PackageSource, sources: &Path) -> anyhow::Result<()> {
     let PackageSource { name, version, sha256, .. } = source;
     eprintln!("fetching the sources of {name}; this takes some minutes");
@@ -219,7 +222,7 @@ fn fetch_sdist(source: &PackageSource, sources: &Path) -> anyhow::Result<()> {
     Ok(std::fs::remove_dir_all(&work)?)
 }
 
-/// Deletes a folder, creates it again and returns its path.
+/// Deletes `folder`, creates it again, and returns its path.
 fn create_empty(folder: &Path) -> anyhow::Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;

@@ -1,10 +1,10 @@
-//! The most important figures of a split, in one table.
+//! Table of the most important figures of a split.
 
 use std::fmt::Write as _;
 
 use crate::measure::{EvalQuestion, EvaluatedSearchMethod, QualityMetric, ratio};
 
-/// A table with one row for each task: the figures of our search and of a baseline, and their
+/// Table with one row for each task: the figures of toolgate's search and of a baseline, and their
 /// ratio.
 #[derive(Debug, Default)]
 pub struct SummaryTable {
@@ -12,7 +12,8 @@ pub struct SummaryTable {
 }
 
 impl SummaryTable {
-    /// Adds the figures over the questions that `selects` accepts. Adds nothing if there are none.
+    /// Adds a row with the figures over the questions that `selects` accepts. Adds nothing if no
+    /// question is accepted.
     pub fn add(
         &mut self,
         task: &str,
@@ -42,7 +43,7 @@ impl SummaryTable {
         );
     }
 
-    /// Returns the table as Markdown.
+    /// Returns the summary table as Markdown.
     pub fn render(&self) -> String {
         format!(
             "| task | questions | figure | baseline | ours | ratio (95 %) |\n{}|\n{}",
@@ -52,7 +53,7 @@ impl SummaryTable {
     }
 }
 
-/// Our search and the baseline that it is compared with.
+/// toolgate's search method, and the baseline to compare it with.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedMethods<'m> {
     pub ours: &'m EvaluatedSearchMethod,

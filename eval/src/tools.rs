@@ -1,4 +1,4 @@
-//! Measures how well tool search ranks, what it costs in tokens, and how long it takes.
+//! Measures tool search: how well it ranks, what it costs in tokens, and how long it takes.
 
 pub mod sets;
 pub mod baselines;

@@ -16,22 +16,23 @@ use toolgate_search::static_model::StaticEmbeddingModel;
 use crate::set::{EvalPackage, PackageFunction, PackageSplit, load};
 use table::{D, PARTS, TrainedWordTable, TrainingPair, WeightedWordIds, weigh};
 
-/// Path of the word vectors in the checkout.
+/// Path of the file of word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
 
-/// Largest number of words in the table.
+/// Largest number of words in the table of word vectors.
 const WORDS_MAX: usize = 28_000;
-/// Minimum number of functions that contain a word of the table. Rarer words are left out.
+/// Minimum number of functions that contain a word. Rarer words are left out of the table.
 const UNITS_MIN: u32 = 4;
 
-/// Words of the table of word vectors.
+/// Words of the table of word vectors, their numbers and their rarity.
 struct WordTableVocabulary {
     numbers: HashMap<String, u32>,
     words: Vec<String>,
     rarity: Vec<f32>,
 }
 
-/// Trains the word vectors on the `train` packages, and prints how well they rank alone.
+/// Trains the word vectors on the packages of the split `train`, writes them, and prints how well
+/// they rank alone.
 pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut packages = load(PackageSplit::Train)?;
@@ -86,7 +87,7 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints how well the word vectors in the file `table` rank alone.
+/// Measures how well the word vectors in the file `table` rank alone, and prints the result.
 pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
     let table = StaticEmbeddingModel::parse(Cow::Owned(std::fs::read(table)?))
         .context("this is not a table")?;
@@ -96,7 +97,7 @@ pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
 
 pub use candidates::{print_bm25f_quality, train_networks};
 
-/// Returns the words that occur in enough functions, the most frequent first.
+/// Returns the words that occur in at least [`UNITS_MIN`] functions, the most frequent first.
 fn build_vocabulary(packages: &[EvalPackage]) -> WordTableVocabulary {
     let mut containing: HashMap<String, u32> = HashMap::new();
     let mut units = 0.0_f32;
@@ -128,7 +129,7 @@ fn build_vocabulary(packages: &[EvalPackage]) -> WordTableVocabulary {
     WordTableVocabulary { numbers, words, rarity }
 }
 
-/// Returns the parts of a function that are trained on.
+/// Returns the parts of a function on which word vectors are trained.
 fn texts(unit: &PackageFunction) -> [&str; PARTS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, &unit.body]
 }
@@ -161,8 +162,8 @@ impl WordTableVocabulary {
     }
 }
 
-/// Returns the pairs to train on: each sentence with its function, and names of functions with the
-/// rest of them. There are `names` times as many of the latter.
+/// Returns the training pairs: each sentence with its function, and the names of random functions
+/// with the rest of these functions. `names` is the number of pairs by name per pair by sentence.
 fn build_pairs(
     packages: &mut Vec<EvalPackage>,
     vocabulary: &WordTableVocabulary,
@@ -196,13 +197,13 @@ fn build_pairs(
     pairs
 }
 
-/// Package that is left out of the training, to measure quality.
+/// Package that is left out of the training, to measure the quality of the vectors.
 struct HeldOutPackage {
     units: Vec<[WeightedWordIds; PARTS]>,
     queries: Vec<(WeightedWordIds, usize, f32)>,
 }
 
-/// Returns the functions and questions of a package as words by number.
+/// Returns the functions and questions of a package, with their words as numbers.
 fn prepare_held_out(package: &EvalPackage, vocabulary: &WordTableVocabulary) -> HeldOutPackage {
     HeldOutPackage {
         units: package.units.iter().map(|it| vocabulary.parts(it)).collect(),
@@ -215,7 +216,8 @@ fn prepare_held_out(package: &EvalPackage, vocabulary: &WordTableVocabulary) -> 
     }
 }
 
-/// Describes MRR@10 over all questions, and over those with low overlap.
+/// Returns a text with MRR@10 over all questions, and over those with low overlap with the
+/// function's name.
 fn describe_quality(packages: &[HeldOutPackage], table: &TrainedWordTable) -> String {
     let mut tally = candidates::ReciprocalRankSum::default();
     for package in packages {

@@ -1,5 +1,5 @@
-//! The model's vectors of the set. They are stored, because computing them takes minutes on two
-//! cores.
+//! Cache of the sentence model's vectors for texts of the evaluation set, because computing them
+//! takes minutes on two cores.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,13 +12,13 @@ use toolgate_embed::EmbeddingModel;
 
 use crate::sources;
 
-/// Hash of a text, by which its vector is stored.
+/// Hash of a text, under which the cache stores the vector of the text.
 type TextHash = [u8; 16];
 
-/// Number of texts that are embedded before their vectors are stored.
+/// Number of texts that the model embeds before their vectors are stored.
 const BATCH: usize = 64;
 
-/// A model, and the vectors that it computed so far.
+/// Sentence model, and a cache of the vectors that it computed so far.
 pub struct CachedModelVectors {
     model: EmbeddingModel,
     known: HashMap<TextHash, Vec<f32>>,
@@ -31,8 +31,8 @@ pub fn minilm() -> PathBuf {
 }
 
 impl CachedModelVectors {
-    /// Opens the model that setup installed, and its stored vectors. It reads `tokens` tokens of a
-    /// text.
+    /// Opens the sentence model that setup installed, and the file with its stored vectors. The
+    /// model reads `tokens` tokens of a text.
     pub fn open(tokens: usize) -> anyhow::Result<Self> {
         let model = EmbeddingModel::open(&minilm()).context("run `cargo xtask setup` first")?;
         let model = model.with_tokens_max(tokens);
@@ -54,12 +54,12 @@ impl CachedModelVectors {
         Ok(Self { model, known, file })
     }
 
-    /// Returns the model.
+    /// Returns the sentence model.
     pub fn model(&self) -> &EmbeddingModel {
         &self.model
     }
 
-    /// Returns the vectors of `texts`, in order.
+    /// Returns the vectors of `texts`, in order. Computes and stores missing vectors.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T]) -> anyhow::Result<Vec<Vec<f32>>> {
         let hashes: Vec<TextHash> = texts.iter().map(|it| hash(it.as_ref())).collect();
         let missing: Vec<usize> =

@@ -1,4 +1,4 @@
-//! Limits the processor time and the memory of one input.
+//! Limits the processor time and the memory that one fuzzing input may take.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Largest processor time of one input. A busy machine does not exceed it, because inputs are
-/// small.
+/// Largest processor time of one input. Inputs are so small that none takes this long on a busy
+/// machine.
 const CPU_MAX: Duration = Duration::from_secs(1);
-/// Largest amount of memory that one input may allocate.
+/// Largest number of bytes that one input may allocate.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Runs `work`, and ends the process if it exceeds a limit.
+/// Runs `work`. Aborts the process if `work` allocates more than [`BYTES_MAX`] bytes, and panics if
+/// it takes more than [`CPU_MAX`] of processor time.
 pub(super) fn run_within_limits(work: impl FnOnce()) {
     let started = cpu_time();
     let allocated = ALLOCATED.load(Ordering::Relaxed);
@@ -23,27 +24,27 @@ pub(super) fn run_within_limits(work: impl FnOnce()) {
     assert!(taken < CPU_MAX, "the input took {taken:?} of processor time");
 }
 
-/// Returns the processor time of this thread.
+/// Returns the processor time of the current thread.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).expect("time is not negative")
 }
 
-/// Number of bytes that are allocated now.
+/// Number of bytes that this process has allocated and not released.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-/// Largest number of allocated bytes.
+/// Number of allocated bytes above which the process is aborted.
 static ALLOCATED_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Flag that is set once the limit was exceeded.
+/// True once the process has reported that an input exceeds the memory limit.
 static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// The system's allocator, with a counter. libFuzzer only checks once a second, for the whole
-/// process.
+/// Allocator of the system that also counts allocated bytes. libFuzzer checks memory only once a
+/// second, for the process and not for one input.
 struct CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Counts an allocation, and ends the process if there are too many bytes.
+/// Adds `bytes` to the count, and aborts the process if the count exceeds the limit.
 fn count_allocation(bytes: usize) {
     let allocated = ALLOCATED.fetch_add(bytes, Ordering::Relaxed) + bytes;
     // Printing allocates memory, too.
@@ -55,7 +56,7 @@ fn count_allocation(bytes: usize) {
     }
 }
 
-/// Subtracts released bytes from the count.
+/// Subtracts `bytes`, which were released, from the count.
 fn count_release(bytes: usize) {
     ALLOCATED.fetch_sub(bytes, Ordering::Relaxed);
 }

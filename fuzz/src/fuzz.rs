@@ -1,7 +1,8 @@
-//! libFuzzer's loop around one target. The variable `FUZZ_TARGET` names it; `?` lists all targets.
+//! Runs libFuzzer on one target, which the variable `FUZZ_TARGET` names. The value `?` lists all
+//! targets.
 //!
 //! The module `fuzzing` of each crate defines its targets and their checks. This program adds the
-//! limits of time and memory that hold for all of them.
+//! limits of time and memory that apply to all targets.
 #![no_main]
 
 mod bounds;
@@ -13,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 /// Fuzz target: a function that takes one input and panics if it finds a bug.
 type FuzzTargetFn = fn(&[u8]);
 
-/// Fuzz targets of each crate.
+/// Fuzz targets of each crate: name and function.
 const TARGETS: [&[(&str, FuzzTargetFn)]; 8] = [
     toolgate::fuzzing::TARGETS,
     toolgate_chunks::fuzzing::TARGETS,
@@ -25,7 +26,7 @@ const TARGETS: [&[(&str, FuzzTargetFn)]; 8] = [
     toolgate_upstream::fuzzing::TARGETS,
 ];
 
-/// Returns all targets.
+/// Returns the name and function of every fuzz target.
 fn targets() -> impl Iterator<Item = (&'static str, FuzzTargetFn)> {
     TARGETS.into_iter().flatten().copied()
 }

@@ -1,5 +1,5 @@
-//! Runs the kept inputs of fuzzing. Each crate with fuzz targets includes this file in its tests,
-//! so that known inputs are tested at every change, without libFuzzer.
+//! Test that runs the fuzzing inputs kept with the code. Each crate with fuzz targets includes this
+//! file in its tests, so that known inputs are tested at every change, without libFuzzer.
 #![allow(clippy::disallowed_methods, reason = "a test reads its inputs from the checkout")]
 
 use std::fs;

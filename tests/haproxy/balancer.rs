@@ -1,5 +1,5 @@
-//! HAProxy with the configuration that toolgate ships, for tests. `cargo xtask setup` installs
-//! HAProxy from Debian.
+//! Starts HAProxy with the configuration that toolgate ships, for tests. `cargo xtask setup`
+//! installs HAProxy from Debian.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,30 +10,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-/// The configuration that users get. Its address and its servers are replaced.
+/// HAProxy configuration that toolgate ships. Tests replace its address and its servers.
 const SHIPPED: &str = include_str!("../../dist/fleet/haproxy.cfg");
-/// The address of the servers in [`SHIPPED`], as health checks name it.
+/// Host that health checks in [`SHIPPED`] name, which tests replace.
 const SHIPPED_HOST: &str = "127.0.0.1:8000";
-/// Longest time that HAProxy may take to listen.
+/// Longest time that HAProxy may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks whether HAProxy listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A running HAProxy. Dropping it kills it.
+/// Running HAProxy process. Dropping it kills the process.
 pub(crate) struct LoadBalancer {
     process: Child,
-    /// The address at which clients reach the servers.
+    /// Address at which clients reach the servers through HAProxy.
     pub(crate) address: SocketAddr,
 }
 
 impl LoadBalancer {
-    /// Returns a free address. The servers must know it before they start, because clients name it
-    /// as the host.
+    /// Returns a free address for HAProxy. The servers must know the address before they start,
+    /// because clients name it as the host.
     pub(crate) fn choose_address() -> anyhow::Result<SocketAddr> {
         Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
     }
 
-    /// Starts HAProxy at `address` in front of `servers`. Its files are in `folder`.
+    /// Starts HAProxy at `address` in front of `servers`, with its files in `folder`.
     pub(crate) fn start(
         address: SocketAddr,
         servers: &[SocketAddr],
@@ -73,7 +73,7 @@ impl Drop for LoadBalancer {
     }
 }
 
-/// Returns the shipped configuration with this address and these servers.
+/// Returns the shipped configuration, with `address` and `servers` filled in.
 fn configuration_text(address: SocketAddr, servers: &[SocketAddr]) -> String {
     let mut text = String::new();
     for line in SHIPPED.lines() {

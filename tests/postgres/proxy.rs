@@ -1,4 +1,4 @@
-//! A proxy between a server and PostgreSQL, for tests: it stalls, drops and delays the traffic. The
+//! Proxy between a server and PostgreSQL, for tests: it can stall, drop and delay the traffic. The
 //! proxy listens on TCP, and connects to the Unix socket of PostgreSQL.
 
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// Largest number of bytes that are passed on at once.
+/// Largest number of bytes that the proxy passes on at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The treatment of the traffic by a proxy.
+/// Treatment of the traffic by the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DatabaseProxyMode {
     /// Mode that passes on all traffic.
@@ -21,24 +21,24 @@ pub(crate) enum DatabaseProxyMode {
     /// Mode that passes on nothing and keeps connections open. PostgreSQL receives the statements
     /// later, when the mode changes.
     Stalled,
-    /// Mode that ends all connections, and each new connection at once.
+    /// Mode that closes all connections, and each new connection at once.
     Dropped,
-    /// Mode that passes on statements and drops answers. A connection with a dropped answer ends
-    /// when the mode changes.
+    /// Mode that passes on statements and drops answers. A connection with a dropped answer is
+    /// closed when the mode changes.
     Unanswered,
-    /// Mode that passes on each piece of the traffic after this time.
+    /// Mode that passes on each piece of the traffic, delayed by this time.
     Delayed(Duration),
 }
 
-/// A running proxy. Dropping it ends its connections.
+/// Running proxy. Dropping it closes its connections.
 pub(crate) struct DatabaseProxy {
     address: SocketAddr,
     state: Arc<DatabaseProxyState>,
 }
 
-/// The state that the threads of a proxy share.
+/// State that the threads of a proxy share.
 struct DatabaseProxyState {
-    /// The socket of PostgreSQL.
+    /// Path of PostgreSQL's Unix socket.
     socket: PathBuf,
     mode: Mutex<DatabaseProxyMode>,
     mode_changed: Condvar,
@@ -46,13 +46,13 @@ struct DatabaseProxyState {
     is_over: AtomicBool,
 }
 
-/// Both sides of a connection through a proxy.
+/// Both sockets of a connection through the proxy: to the client and to PostgreSQL.
 struct ProxiedConnection {
     client: TcpStream,
     database: UnixStream,
 }
 
-/// The direction of traffic through a proxy.
+/// Direction of traffic through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyDirection {
     Statements,
@@ -60,7 +60,8 @@ enum ProxyDirection {
 }
 
 impl DatabaseProxy {
-    /// Starts a proxy at a free port in front of the PostgreSQL server with this socket.
+    /// Starts a proxy on a free port in front of the PostgreSQL server with the Unix socket
+    /// `socket`.
     pub(crate) fn start(socket: &Path) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -76,12 +77,12 @@ impl DatabaseProxy {
         Ok(Self { address, state })
     }
 
-    /// Returns the URL of the database behind the proxy, for the user `postgres`.
+    /// Returns the URL for connections to the database through the proxy, for the user `postgres`.
     pub(crate) fn url(&self) -> String {
         format!("postgresql://postgres@{}/postgres", self.address)
     }
 
-    /// Changes the treatment of the traffic, also of open connections.
+    /// Changes the treatment of the traffic, including that of open connections.
     pub(crate) fn set_mode(&self, mode: DatabaseProxyMode) {
         *self.state.lock_mode() = mode;
         self.state.mode_changed.notify_all();
@@ -113,7 +114,8 @@ impl DatabaseProxyState {
         }
     }
 
-    /// Connects `client` to PostgreSQL, and starts the threads that pass the traffic on.
+    /// Connects to PostgreSQL, and starts the threads that pass on the traffic between it and
+    /// `client`.
     fn pass_on(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         let database = UnixStream::connect(&self.socket)?;
@@ -143,7 +145,7 @@ impl DatabaseProxyState {
         Ok(())
     }
 
-    /// Passes the traffic of one direction on until its connection ends.
+    /// Copies one direction of a connection's traffic until the connection ends.
     fn copy(&self, mut from: impl Read, mut to: impl Write, direction: ProxyDirection) {
         let mut piece = vec![0; PIECE_BYTES];
         loop {
@@ -157,8 +159,8 @@ impl DatabaseProxyState {
         }
     }
 
-    /// Waits until a piece of the traffic may be passed on. Returns false if it is lost, so that
-    /// its connection must end.
+    /// Waits until a piece of the traffic may be passed on. Returns false if the piece must be
+    /// dropped and its connection closed.
     fn wait_to_pass(&self, direction: ProxyDirection) -> bool {
         let mut is_lost = false;
         let mut mode = self.lock_mode();

@@ -1,5 +1,5 @@
-//! A PostgreSQL server for one test, with pgvector. `cargo xtask setup` installs PostgreSQL from
-//! the Python package `pgserver`. The data and the Unix socket are in a temporary folder.
+//! PostgreSQL server with pgvector, for one test. `cargo xtask setup` installs PostgreSQL from the
+//! Python package `pgserver`. The data and the Unix socket are in a temporary folder.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,28 +10,29 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The user that runs PostgreSQL if the test is root. PostgreSQL refuses to run as root.
+/// Number of the user that runs PostgreSQL if the test is root, because PostgreSQL refuses to run
+/// as root.
 const NOBODY: u32 = 65_534;
-/// Longest time that the server may take to start or to stop.
+/// Longest time that the PostgreSQL server may take to start or to stop.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Running PostgreSQL server, which is stopped on drop.
+/// Running PostgreSQL server. Dropping it stops the server.
 pub(crate) struct PostgresServerProcess {
     folder: TempDir,
-    /// Folder with the programs of PostgreSQL.
+    /// Folder with the installed programs of PostgreSQL.
     installed: PathBuf,
     process: Option<Child>,
-    /// True if the server writes each commit to the disk before it acknowledges it.
+    /// True if the server writes each commit to the disk (fsync) before it acknowledges the commit.
     is_durable: bool,
 }
 
 impl PostgresServerProcess {
-    /// Starts a server that accepts every user without a password.
+    /// Starts a PostgreSQL server that accepts every user without a password.
     pub(crate) fn start() -> Self {
         Self::new("trust", true)
     }
 
-    /// Starts a server that requires `password` from the user `postgres`.
+    /// Starts a PostgreSQL server that requires `password` from the user `postgres`.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn with_password(password: &str) -> Self {
         let mut server = Self::new("trust", true);
@@ -43,13 +44,13 @@ impl PostgresServerProcess {
         server
     }
 
-    /// Starts a server without pgvector.
+    /// Starts a PostgreSQL server without pgvector.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn without_pgvector() -> Self {
         Self::new("trust", false)
     }
 
-    /// Starts a server that writes each commit to the disk.
+    /// Starts a server that writes each commit to the disk before it acknowledges the commit.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn durable() -> Self {
         let mut server = Self::new("trust", true);
@@ -59,7 +60,7 @@ impl PostgresServerProcess {
         server
     }
 
-    /// Starts a standby of this server, which has its own folder and receives all changes.
+    /// Starts a standby of this server, which has a separate folder and receives all changes.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn start_standby(&self) -> Self {
         let folder = TempDir::with_prefix("pg").unwrap();
@@ -72,7 +73,8 @@ impl PostgresServerProcess {
         standby
     }
 
-    /// Makes this server, which was stopped, a standby of `primary` with a fresh copy of its data.
+    /// Makes this server, which must be stopped, a standby of `primary` with a fresh copy of its
+    /// data, and starts it.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn follow(&mut self, primary: &Self) {
         let data = self.folder.path().join("data");
@@ -97,7 +99,7 @@ impl PostgresServerProcess {
         self.again();
     }
 
-    /// Makes each commit of this server wait for a standby, or not.
+    /// Sets whether each commit of this server waits for a standby.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn wait_for_standby(&self, is_waiting: bool) {
         let names = if is_waiting { "*" } else { "" };
@@ -121,13 +123,13 @@ impl PostgresServerProcess {
         );
     }
 
-    /// Makes this standby a primary server, which accepts writes.
+    /// Makes this standby a primary server, which accepts writes, and waits until it does.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn promote(&self) {
         assert_eq!(self.run("select pg_promote()"), "t", "the standby was not promoted");
     }
 
-    /// Waits until the query `sql` returns true.
+    /// Waits until the SQL query `sql` returns true.
     fn wait_until_true(&self, sql: &str) {
         let until = Instant::now() + WITHIN;
         while self.run(sql) != "t" {
@@ -171,7 +173,7 @@ impl PostgresServerProcess {
         server
     }
 
-    /// Starts the server again after it was stopped.
+    /// Starts the server again after [`Self::stop`].
     pub(crate) fn again(&mut self) {
         let folder = self.folder.path();
         let log = fs::File::create(folder.join("log")).unwrap();
@@ -210,7 +212,7 @@ impl PostgresServerProcess {
         answers
     }
 
-    /// Ends the server at once, as a crash does. Its work in progress is lost.
+    /// Ends the server at once, as in a crash. Open transactions are lost.
     pub(crate) fn stop(&mut self) {
         let Some(mut process) = self.process.take() else { return };
         let pid = process.id().to_string();
@@ -228,12 +230,12 @@ impl PostgresServerProcess {
         }
     }
 
-    /// Returns the URL of the server for the user `postgres`.
+    /// Returns the database URL of the server for the user `postgres`.
     pub(crate) fn url(&self) -> String {
         format!("postgresql://postgres@/postgres?host={}", self.folder.path().display())
     }
 
-    /// Returns the path of the server's Unix socket.
+    /// Returns the path of the PostgreSQL server's Unix socket.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join(".s.PGSQL.5432")
@@ -245,7 +247,8 @@ impl PostgresServerProcess {
         installed().join("bin/psql")
     }
 
-    /// Returns the URL of whichever of the two servers accepts writes.
+    /// Returns a database URL with this server and `other`. Clients connect to the one that accepts
+    /// writes.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn url_with(&self, other: &Self) -> String {
         let [one, other] = [self, other].map(|server| server.folder.path().display());
@@ -254,13 +257,13 @@ impl PostgresServerProcess {
         )
     }
 
-    /// Returns the log since the last start.
+    /// Returns the server's log since its last start.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Runs `sql` with `psql` and returns the output.
+    /// Runs `sql` with the client `psql` and returns the output.
     pub(crate) fn run(&self, sql: &str) -> String {
         let output = Command::new(self.installed.join("bin/psql"))
             .args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-c", sql])
@@ -273,8 +276,8 @@ impl PostgresServerProcess {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Makes the server refuse, with `code`, each chunk of the first namespace that contains
-    /// `poison`.
+    /// Makes the server refuse to store each chunk of the first search namespace whose text
+    /// contains the word `poison`. The refusal has the SQL error code `code`.
     pub(crate) fn refuse_poison(&self, code: &str) {
         self.run(&format!(
             "create or replace function refuse() returns trigger language plpgsql as $$ begin
@@ -295,7 +298,7 @@ impl Drop for PostgresServerProcess {
     }
 }
 
-/// Returns the folder in which the package has installed PostgreSQL.
+/// Returns the folder in which the Python package has installed PostgreSQL.
 fn installed() -> PathBuf {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let libs = folders.map(|folder| folder.join(".tools/postgres/lib"));
@@ -318,7 +321,7 @@ fn as_nobody(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Returns true if all users may enter `folder` and its parent folders.
+/// Returns true if all users may enter `folder` and all of its parent folders.
 fn is_open_to_all(folder: &Path) -> bool {
     folder.ancestors().all(|it| it.metadata().is_ok_and(|it| it.permissions().mode() & 0o1 == 1))
 }

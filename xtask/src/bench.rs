@@ -1,11 +1,12 @@
-//! Measures toolgate against the floors and the servers of others.
+//! Runs the benchmarks, which compare toolgate with minimal programs and with the servers of other
+//! projects.
 
 use crate::setup;
 use crate::shell::{cargo, checkout, run};
 
-/// Runs the benchmark with `args` and prints its tables. A whole run measures the shipped build
-/// (the profile `dist`) and writes `docs/reference/performance.md`. With `--quick`, it measures
-/// what `cargo build --release` makes.
+/// Builds and runs the benchmark with `args`, and prints its tables. A full run measures the
+/// shipped build (the profile `dist`) and writes `docs/reference/performance.md`. With `--quick`,
+/// it measures a build by `cargo build --release`.
 pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("--console", args)) => return run_script("console.py", args),
@@ -28,7 +29,7 @@ pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     run(&bench.display().to_string(), &args)
 }
 
-/// Measures the release build with the program `script` of the folder `bench`.
+/// Runs the program `script` of the folder `bench`, which measures the release build.
 fn run_script(script: &str, args: &[String]) -> anyhow::Result<()> {
     let package = ["build", "--locked", "--profile", "release", "--package", "toolgate"];
     run(&cargo(), &package)?;

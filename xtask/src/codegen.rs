@@ -1,4 +1,5 @@
-//! Writes `docs/reference/` and the code in ARCHITECTURE.md from the source, or lists stale pages.
+//! Writes `docs/reference/` and the code blocks in ARCHITECTURE.md from the source, or lists the
+//! pages that are out of date.
 
 mod code_blocks;
 mod messages;
@@ -9,7 +10,7 @@ use anyhow::{Context, bail};
 
 use crate::shell::{build, checkout, output};
 
-/// Pages of `docs/reference`, each with the words that print it.
+/// Generated pages of `docs/reference`, each with the argument of the command that prints the page.
 const PAGES: [(&str, &str); 7] = [
     ("config.md", "config"),
     ("config.schema.json", "config-schema"),
@@ -20,20 +21,20 @@ const PAGES: [(&str, &str); 7] = [
     ("cli.md", "cli"),
 ];
 
-/// Page of the documentation that is generated from the source.
+/// Page of the documentation that is generated from the source: its path and text.
 struct GeneratedPage {
     path: PathBuf,
     text: String,
 }
 
 impl GeneratedPage {
-    /// Returns true if the file has this text.
+    /// Returns true if the file contains the generated text.
     fn is_current(&self) -> bool {
         std::fs::read_to_string(&self.path).is_ok_and(|old| old == self.text)
     }
 }
 
-/// Writes the pages that are stale, or fails if `check` is set and there are any.
+/// Writes the pages that are out of date. If `check` is true, fails instead if there are any.
 pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
     build()?;
     let mut pages = vec![architecture()?];
@@ -60,7 +61,7 @@ pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns ARCHITECTURE.md with the code that it shows.
+/// Returns ARCHITECTURE.md with current copies of the code that it shows.
 fn architecture() -> anyhow::Result<GeneratedPage> {
     let read = |file: &str| {
         std::fs::read_to_string(checkout().join(file)).with_context(|| file.to_owned())
@@ -69,7 +70,7 @@ fn architecture() -> anyhow::Result<GeneratedPage> {
     Ok(GeneratedPage { path: checkout().join("ARCHITECTURE.md"), text })
 }
 
-/// Returns the path of a page inside the checkout.
+/// Returns the path of a page relative to the checkout.
 fn name_of(path: &Path) -> String {
     path.strip_prefix(checkout()).unwrap_or(path).display().to_string()
 }

@@ -1,8 +1,9 @@
-//! Runs MCP's own conformance suite against toolgate, through the example that offers everything.
+//! Runs MCP's own conformance suite against toolgate, through the example server that offers every
+//! feature.
 //!
-//! Runs every scenario of a revision, including those of extensions and those added after its
-//! release. Each check must succeed: nothing is expected to fail. A fleet leaves out the scenarios
-//! that need what only one of its servers knows.
+//! Runs every scenario of a revision, including those of extensions and those added after the
+//! release of the revision. Each check must succeed: nothing is expected to fail. A test of several
+//! servers (a fleet) leaves out the scenarios that need state that only one server has.
 
 mod suite;
 mod client;
@@ -33,33 +34,35 @@ use through::{ConformanceClient, ExampleConnection};
 
 pub(crate) use driver::drive;
 
-/// The revisions that the suite tests servers in.
+/// MCP revisions in which the suite tests servers.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
-/// The revision that extensions belong to.
+/// MCP revision in which scenarios of extensions run.
 const EXTENSIONS: &str = "2026-07-28";
 
-/// The options of `cargo xtask conformance`.
+/// Command-line options of `cargo xtask conformance`.
 #[derive(Default)]
 struct ConformanceOptions {
-    /// The only scenario to run. By default, all run.
+    /// Name of the only scenario to run. If it is `None`, all run.
     scenario: Option<String>,
-    /// The only revision to run. By default, all run.
+    /// The only MCP revision to run. If it is `None`, all run.
     revision: Option<String>,
-    /// Keeps the files that the suite wrote.
+    /// True to keep the files that the suite wrote.
     keep: bool,
-    /// Tests the example through toolgate, as a gateway.
+    /// True to test the example server through toolgate as a gateway.
     through: bool,
-    /// Tests toolgate as a client of upstreams.
+    /// True to test toolgate as a client of upstreams.
     client: bool,
-    /// Tests several toolgates behind a load balancer.
+    /// True to test several toolgates behind a load balancer.
     fleet: bool,
-    /// Runs only the clients whose names contain this text, e.g. `2024-11-05 over HTTP+SSE`.
+    /// Text in the names of the clients to test, e.g. `2024-11-05 over HTTP+SSE`. If it is `None`,
+    /// all clients are tested.
     from: Option<String>,
-    /// Runs only the edges whose names contain this text, e.g. `2025-03-26 over stdio`.
+    /// Text in the names of the edges (connections from toolgate to the example) to test, e.g.
+    /// `2025-03-26 over stdio`. If it is `None`, all edges are tested.
     edge: Option<String>,
 }
 
-/// Numbers of passed, failed and skipped checks of the conformance suite.
+/// Number of passed, failed and skipped checks of the conformance suite.
 #[derive(Default)]
 struct ScenarioCheckCounts {
     passed: usize,
@@ -68,7 +71,8 @@ struct ScenarioCheckCounts {
 }
 
 impl ScenarioCheckCounts {
-    /// Counts the outcomes of `scenario`, and prints the checks that did not pass.
+    /// Adds the outcomes of `checks`, the checks of `scenario`, to the counts. Prints the checks
+    /// that did not pass.
     fn count(&mut self, revision: &str, scenario: &ConformanceScenario, checks: &[ScenarioCheck]) {
         for check in checks {
             match check.outcome {
@@ -87,7 +91,7 @@ impl ScenarioCheckCounts {
     }
 }
 
-/// Runs `cargo xtask conformance` with `args`.
+/// Runs the command `cargo xtask conformance` with the arguments `args`.
 pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     let mut options = ConformanceOptions::default();
     let mut args = args.iter();
@@ -146,8 +150,8 @@ fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
     report_counts(&tallies)
 }
 
-/// Runs the selected scenarios against several toolgates behind a load balancer, and fails if a
-/// check fails.
+/// Runs the selected scenarios against several toolgates behind a load balancer. Fails if a check
+/// fails.
 fn test_fleet(options: &ConformanceOptions) -> anyhow::Result<()> {
     let folder = ConformanceTempFolder::create()?;
     let fleet = TestedFleet::start(&folder.0)?;
@@ -157,9 +161,9 @@ fn test_fleet(options: &ConformanceOptions) -> anyhow::Result<()> {
     report_counts(&tallies)
 }
 
-/// Runs the selected scenarios against the server at `url`, without those of a revision for which
-/// `unshared_state` names a state that the tested servers do not share. Returns the counts by
-/// revision. The suite writes its files below `folder`.
+/// Runs the selected scenarios against the server at `url`, and returns the counts by revision. The
+/// suite writes its files below `folder`. Skips a scenario of a revision if `unshared_state`
+/// returns a state that the tested servers do not share.
 fn run_selected(
     url: &str,
     options: &ConformanceOptions,
@@ -184,7 +188,7 @@ fn run_selected(
     Ok(tallies)
 }
 
-/// Prints the counts, and fails if a check failed.
+/// Prints the counts of each revision. Fails if a check failed.
 fn report_counts(tallies: &[(&str, ScenarioCheckCounts)]) -> anyhow::Result<()> {
     let mut failed = 0;
     for (revision, tally) in tallies {
@@ -195,8 +199,9 @@ fn report_counts(tallies: &[(&str, ScenarioCheckCounts)]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Runs the selected scenarios against the example behind toolgate, for each client and edge. As
-/// many edges run at a time as there are processors. A whole run writes a page of the reference.
+/// Runs the selected scenarios against the example server behind toolgate, for each client and edge
+/// (connection from toolgate to the example). As many edges run at once as there are processors. A
+/// full run writes a reference page.
 fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = ConformanceSuite::installed()?;
     let all = suite.scenarios()?;
@@ -232,7 +237,8 @@ fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts toolgate with `edge` as its upstream and runs the selected clients against it.
+/// Starts toolgate with the example as its upstream over `edge`, and runs the selected clients
+/// against toolgate.
 fn test_edge(
     edge: ExampleConnection,
     suite: &ConformanceSuite,
@@ -271,8 +277,8 @@ fn test_edge(
     Ok(pairs)
 }
 
-/// Runs `scenarios` against the server at `url` and counts the outcomes of their checks. The suite
-/// writes its files below `results`.
+/// Runs `scenarios` in `revision` against the server at `url`, and returns the counts of their
+/// outcomes. The suite writes its files below `results`.
 fn run_scenarios(
     suite: &ConformanceSuite,
     revision: &str,
@@ -295,7 +301,7 @@ fn run_scenarios(
     Ok(tally)
 }
 
-/// Returns the scenarios to run, by revision.
+/// Returns the scenarios that the options select, with the revision in which they run.
 fn select_scenarios<'s>(
     all: &'s [ConformanceScenario],
     options: &ConformanceOptions,
@@ -321,7 +327,7 @@ fn select_scenarios<'s>(
     Ok(runs)
 }
 
-/// A temporary folder for the server's state and the suite's results. It is removed when dropped.
+/// Temporary folder for the server's state and the suite's results. Dropping it deletes the folder.
 struct ConformanceTempFolder(PathBuf);
 
 impl ConformanceTempFolder {
@@ -334,7 +340,7 @@ impl ConformanceTempFolder {
         Ok(Self(path))
     }
 
-    /// Removes the folder, or prints its path if `keep` is true.
+    /// Deletes the folder. If `keep` is true, prints its path instead.
     fn close(mut self, keep: bool) -> anyhow::Result<()> {
         if keep {
             eprintln!("the suite's results are in {}", self.0.join("results").display());

@@ -1,7 +1,7 @@
-//! Runs the tests of the five contracts, and matches every requirement with the tests that show it.
+//! Runs the tests of the five older contracts, and matches every requirement with its tests.
 //!
-//! A test shows the rows that its name begins with: `s0_23_67_a_line_over_a_mebibyte_is_refused`
-//! shows S0-23 and S0-67.
+//! The name of a test begins with the ids of its requirements, or rows:
+//! `s0_23_67_a_line_over_a_mebibyte_is_refused` tests S0-23 and S0-67.
 
 mod rows;
 mod report;
@@ -17,26 +17,26 @@ use crate::shell::{NEXTEST, build, checkout, run};
 use report::{TestFunctionPath, TestReport};
 use rows::{RequirementContract, RequirementRow};
 
-/// The nextest filter of the tests that show rows.
+/// Filter for nextest that selects the tests of requirements.
 const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
-/// Path of the generated page in the checkout.
+/// Path of the generated page relative to the checkout.
 const PAGE: &str = "docs/reference/contracts.md";
 
-/// A requirement and the tests that show that it is met.
+/// Requirement of a contract, and the tests that check it.
 pub(crate) struct TestedRequirement {
     row: RequirementRow,
     tests: Vec<TestFunctionPath>,
 }
 
-/// Outcome of a requirement's tests.
+/// Outcome of a requirement, by the results of its tests.
 enum RequirementRowOutcome {
     Holds,
     Untested,
     Broken(Vec<TestFunctionPath>),
 }
 
-/// Runs `cargo xtask contracts`. `--seed S0` selects one contract, `--list` runs nothing, and
-/// `--last` uses the results of the last test run.
+/// Runs `cargo xtask contracts`. `--seed S0` selects one contract. `--list` runs no tests. `--last`
+/// uses the results of the last test run.
 pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     let mut only = None;
     let mut list = false;
@@ -83,20 +83,21 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     check_rows(&TestReport::newest()?, only, ContractPageAction::Write)
 }
 
-/// The action for the generated page: write it, or fail if it is stale.
+/// Action for the generated page: write the page, or fail if it is out of date.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContractPageAction {
     Write,
     Check,
 }
 
-/// Checks all rows by the last run of the tests, and that the page is current.
+/// Checks all requirements by the results of the last test run. Also fails if the generated page is
+/// out of date.
 pub(crate) fn judge_the_last_run() -> anyhow::Result<()> {
     check_rows(&TestReport::newest()?, None, ContractPageAction::Check)
 }
 
-/// Prints the rows that are broken or have no test, and fails if there are any. If `only` is `None`
-/// and all rows hold, also writes or checks the page.
+/// Prints the requirements that are broken or have no test. Fails if there are any. If `only` is
+/// `None` and all requirements hold, also writes or checks the page.
 fn check_rows(
     report: &TestReport,
     only: Option<RequirementContract>,
@@ -145,7 +146,7 @@ fn check_rows(
     Ok(())
 }
 
-/// Returns each row with the tests whose names start with it.
+/// Matches every requirement with those tests in `names` whose names begin with its id.
 fn match_tests(
     names: impl Iterator<Item = TestFunctionPath>,
 ) -> anyhow::Result<Vec<TestedRequirement>> {
@@ -165,7 +166,7 @@ fn match_tests(
     Ok(tested_rows)
 }
 
-/// Returns the outcome of `tested`, one of the rows `seed` of its contract.
+/// Returns the outcome of the requirement `tested`. `seed` are all requirements of its contract.
 fn outcome_of(
     tested: &TestedRequirement,
     seed: &[&TestedRequirement],
@@ -195,7 +196,7 @@ fn outcome_of(
     }
 }
 
-/// Prints how many rows have tests, and the rows that have none.
+/// Prints how many requirements have tests, and those that have none.
 fn list_rows(only: Option<RequirementContract>) -> anyhow::Result<()> {
     let tested_rows = match_tests(report::list_tests(CONTRACT_TESTS)?.into_iter())?;
     for seed in
@@ -215,7 +216,7 @@ fn list_rows(only: Option<RequirementContract>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the file with the rows of all contracts.
+/// Returns the path of the file with the requirements of all contracts.
 fn rows_file() -> PathBuf {
     checkout().join("tests/contracts/rows.tsv")
 }

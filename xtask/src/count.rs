@@ -1,5 +1,5 @@
-//! Counts the instructions from a request's bytes to its answer's, and compares them with the
-//! recorded counts. A count does not depend on the load of the machine.
+//! Counts the processor instructions from the bytes of a request to those of its answer, and
+//! compares them with recorded counts. The load of the machine does not affect a count.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,17 +9,18 @@ use anyhow::{Context, bail};
 use crate::setup;
 use crate::shell::{build, checkout, output};
 
-/// Largest rise over the recorded count, in percent.
+/// Largest accepted rise over the recorded count, in percent.
 const RISE_PERCENT_MAX: u64 = 5;
-/// Path of the recorded counts in the checkout.
+/// Path of the file of recorded counts relative to the checkout.
 const RECORDED: &str = "bench/gate/instructions.json";
-/// Path of the counted program in the checkout.
+/// Path of the program whose instructions are counted, relative to the checkout.
 const PROGRAM: &str = "target/debug/bench-gate";
 
-/// Number of instructions of a request, by case.
+/// Number of instructions per request, by the name of the benchmark case.
 type InstructionCounts = BTreeMap<String, u64>;
 
-/// Counts each case. Records the counts if `keep` is true, or else fails if one rose too much.
+/// Counts the instructions of each benchmark case. If `keep` is true, records the counts.
+/// Otherwise, fails if a count exceeds the recorded one by more than [`RISE_PERCENT_MAX`].
 pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
     setup::valgrind()?;
     // A program that is not optimized takes more instructions, but shows a rise as well.
@@ -61,7 +62,7 @@ pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
     )
 }
 
-/// Returns the number of instructions of one request of `case`.
+/// Runs `program` under valgrind, and returns its number of instructions per request of `case`.
 fn instructions(program: &str, case: &str) -> anyhow::Result<u64> {
     let valgrind = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted*"])

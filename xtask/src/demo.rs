@@ -1,4 +1,4 @@
-//! Serves this checkout and makes one call against the server.
+//! Serves this checkout with toolgate, and makes one call to the server.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,8 +7,9 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, run_with};
 
-/// Variables for a quick first build: without incremental data, debug information and checks of
-/// arithmetic, and in few parts, because most machines that build have few cores to spare.
+/// Environment variables for a quick first build. The build has no incremental data, debug
+/// information or overflow checks, and few codegen units, because most build machines have few idle
+/// cores.
 const QUICK: [(&str, &str); 5] = [
     ("CARGO_INCREMENTAL", "0"),
     ("CARGO_PROFILE_DEV_DEBUG", "false"),
@@ -17,8 +18,8 @@ const QUICK: [(&str, &str); 5] = [
     ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4"),
 ];
 
-/// Builds toolgate, serves this checkout and calls `files_read`. With `built`, takes the program
-/// that the last build left.
+/// Builds toolgate, serves this checkout and calls `files_read`. If `built` is true, uses the
+/// executable of the last build instead.
 pub(crate) fn serve_and_call(built: bool) -> anyhow::Result<()> {
     if !built {
         eprintln!("building toolgate takes some minutes in a fresh clone");
@@ -43,8 +44,8 @@ pub(crate) fn serve_and_call(built: bool) -> anyhow::Result<()> {
     run(&toolgate, &["call", "files_read", arguments, "--url", &url])
 }
 
-/// Prints the lines of a server up to the one with its address, and returns the address. Warnings
-/// about the environment come before it.
+/// Prints the output lines of a server up to the line with its URL, and returns the URL. Warnings
+/// about the environment come before that line.
 fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Result<String> {
     for line in lines {
         let line = line?;
@@ -56,7 +57,7 @@ fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Resul
     bail!("the server ended without printing its address")
 }
 
-/// Server process of the demo. It is killed when dropped.
+/// Server process of the demo. Dropping it kills the process.
 struct DemoServerProcess(Child);
 
 impl Drop for DemoServerProcess {

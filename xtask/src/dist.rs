@@ -1,4 +1,4 @@
-//! Builds toolgate and packs it for the people who install it.
+//! Builds toolgate, and packs it in all formats in which people install it.
 
 use std::path::{Path, PathBuf, absolute};
 
@@ -7,32 +7,32 @@ use anyhow::{Context, bail};
 use crate::setup;
 use crate::shell::{cargo, checkout, output, run, run_with, target_folder};
 
-/// The oldest glibc that the shipped binary runs with: that of Debian 11 and Ubuntu 20.04.
+/// Oldest glibc with which the shipped executable runs: that of Debian 11 and Ubuntu 20.04.
 const GLIBC: &str = "2.31";
 
-/// The platform that this program was built for, and the one that it packs by default.
+/// Platform of this program, which is packed by default.
 const HOST: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-unknown-linux-gnu"
 } else {
     "x86_64-unknown-linux-gnu"
 };
 
-/// Options of `cargo xtask dist`.
+/// Command-line options of `cargo xtask dist`.
 struct DistOptions {
-    /// Packs a quick build, for tests. It runs on systems like this one.
+    /// True to pack a quick build for tests. It runs only on systems like this one.
     is_dev: bool,
     target: String,
-    /// Folder for the packages. By default, a folder of the target, which is emptied first.
+    /// Folder for the packages. By default, a folder in `target`, which is emptied first.
     out: Option<PathBuf>,
-    /// Existing binary to pack.
+    /// Path of an existing executable to pack, instead of a new build.
     binary: Option<PathBuf>,
-    /// Writes only the index of a folder with packages.
+    /// True to write only the index of a folder of packages.
     is_index: bool,
-    /// Options that are passed on to the packing program.
+    /// Arguments that are passed on to the program that packs.
     others: Vec<String>,
 }
 
-/// Builds the binary and writes its packages. `words` are the arguments of the command line.
+/// Builds the executable and writes its packages. `words` are the command-line arguments.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let options = DistOptions::parse(words)?;
     let packer = ["run", "--locked", "--package", "toolgate-dist", "--"];
@@ -106,14 +106,14 @@ impl DistOptions {
     }
 }
 
-/// Builds toolgate quickly for this machine. Returns the binary.
+/// Builds toolgate quickly for this machine, and returns the path of the executable.
 fn build_dev() -> anyhow::Result<PathBuf> {
     run(&cargo(), &["build", "--locked", "--package", "toolgate", "--bin", "toolgate"])?;
     Ok(target_folder().join("debug/toolgate"))
 }
 
-/// Builds toolgate as it is shipped, linked by zig for an old glibc, with two small programs in the
-/// same file: those of sandbox helpers and of the parser. Returns the binary.
+/// Builds the toolgate that is shipped for the platform `target`, linked by zig for an old glibc.
+/// Appends the programs for sandbox helpers and for parsing. Returns the path of the executable.
 fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
     eprintln!("building toolgate for {target} with glibc {GLIBC} takes about half an hour");
     let zig = setup::zig()?;
@@ -147,7 +147,8 @@ fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Appends `toolgate-parser` and `toolgate-sandbox` to a copy of `toolgate`, all from the folder
-/// `built`. Returns the copy. `options` are passed on to the program that appends them.
+/// `built`. Returns the path of the copy. `options` are additional arguments of the program that
+/// appends them.
 fn append_programs(built: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
     let folder = built.join("packed");
     std::fs::create_dir_all(&folder)?;
@@ -161,7 +162,7 @@ fn append_programs(built: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
     Ok(packed)
 }
 
-/// Returns the time of the packed commit, in seconds since 1970.
+/// Returns the time of the current commit in seconds since 1970, as text.
 fn commit_time() -> anyhow::Result<String> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(epoch) => Ok(epoch),
@@ -169,7 +170,7 @@ fn commit_time() -> anyhow::Result<String> {
     }
 }
 
-/// Returns the folder in which Cargo keeps the source of dependencies.
+/// Returns Cargo's home folder, in which Cargo keeps the sources of dependencies.
 fn cargo_home() -> anyhow::Result<PathBuf> {
     if let Some(home) = std::env::var_os("CARGO_HOME") {
         return Ok(home.into());

@@ -1,8 +1,8 @@
-//! Runs the examples in doc comments and checks that the documentation builds without a warning.
+//! Runs the examples in doc comments, and checks that the documentation builds without a warning.
 //!
 //! `cargo doc` would check every dependency again. `cargo test --doc` uses the libraries of the
-//! tests instead. This program therefore replaces its `rustdoc`: it runs the examples, and then
-//! documents the same crate.
+//! tests instead. This program therefore runs as the `rustdoc` of `cargo test --doc`: it runs the
+//! examples, and then builds the documentation of the same crate.
 
 use std::process::{Command, ExitCode};
 
@@ -10,10 +10,10 @@ use anyhow::bail;
 
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
-/// Name of the variable that makes this program replace `rustdoc`.
+/// Environment variable that makes this program act as `rustdoc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTDOC";
 
-/// Tests and documents every library of the workspace.
+/// Runs the examples of every library of the workspace, and builds its documentation.
 pub(crate) fn check() -> anyhow::Result<()> {
     let folder = checkout().join("target/xtask");
     std::fs::create_dir_all(&folder)?;
@@ -29,8 +29,8 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `rustdoc` twice, for the examples and for the pages, if Cargo started this program instead
-/// of `rustdoc`.
+/// Acts as `rustdoc` if Cargo started this program for that: runs the examples, and then builds the
+/// pages. Returns `None` otherwise.
 pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     std::env::var_os(STANDS_IN)?;
     let run = |args: &[String]| {
@@ -43,7 +43,7 @@ pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     Some(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns `args` without the arguments that concern tests.
+/// Returns the arguments of `rustdoc` without those that concern tests.
 fn without_tests(args: &[String]) -> Vec<String> {
     let mut args = args.iter();
     let mut remaining = Vec::new();

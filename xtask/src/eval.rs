@@ -1,18 +1,18 @@
-//! Measures how well code search ranks.
+//! Measures how well code search and tool search rank, and trains the models of code search.
 
 use crate::shell::{cargo, run};
 
-/// Builds the evaluation with optimizations and runs it with `args`.
+/// Builds the evaluation of code search with optimizations, and runs it with `args`.
 pub(crate) fn search(args: &[String]) -> anyhow::Result<()> {
     build_and_run("toolgate-eval", args)
 }
 
-/// Measures how well tool search ranks, with the options `args`.
+/// Builds the evaluation of tool search with optimizations, and runs it with `args`.
 pub(crate) fn tools(args: &[String]) -> anyhow::Result<()> {
     build_and_run("tools", args)
 }
 
-/// Trains the built-in models of search, selected by `args`, and writes them into the source.
+/// Trains the built-in models of search that `args` select, and writes them into the source.
 pub(crate) fn train(args: &[String]) -> anyhow::Result<()> {
     build_and_run("train", args)
 }

@@ -27,22 +27,22 @@ use rustix::process::{
 
 use crate::shell::checkout;
 
-/// The longest time that the examples of one page may take.
+/// Time limit for all examples of one page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The time that programs have to end after a signal, and a port to become free.
+/// Time limit for programs to end after a signal, and for a port to become free.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The port at which examples start their server, toolgate's default.
+/// Port on which servers in examples listen: the default of toolgate.
 const PORT: u16 = 8000;
 
-/// The start of each script. A reader types the next command when the server is ready, so the
-/// script waits for that.
+/// Start of each script of examples. A reader would wait until the server is ready, so the script
+/// waits, too.
 const PROLOGUE: &str = "set -eu
 wait_for_server() { until (: < /dev/tcp/127.0.0.1/8000) 2> /dev/null; do sleep 0.1; done; }
 ";
 
-/// Runs the runnable examples of all pages with the program `toolgate`. Prints one line for each
+/// Runs the runnable examples of all pages with the executable `toolgate`. Prints one line for each
 /// page, and the output of each page that fails.
 pub(crate) fn run(toolgate: &Path) -> anyhow::Result<()> {
     // The servers that a script leaves behind become children of this process, which reaps them.
@@ -73,7 +73,7 @@ pub(crate) fn run(toolgate: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the pages that may have examples, as paths in the checkout.
+/// Returns the paths of the pages that may have examples, relative to the checkout.
 fn pages() -> anyhow::Result<Vec<String>> {
     let mut pages = Vec::new();
     for folder in ["", "docs/guide/", "docs/reference/", "docs/design/"] {
@@ -88,18 +88,17 @@ fn pages() -> anyhow::Result<Vec<String>> {
     Ok(pages)
 }
 
-/// Example on a page of the documentation.
+/// Runnable example on a page of the documentation.
 struct DocumentedExample {
-    /// Number of the line with the example's first command.
+    /// Line number of the first command of the example on its page.
     line: usize,
-    /// Commands of the example, for bash.
+    /// Commands of the example, as a script for bash.
     script: String,
-    /// The lines that the command is expected to print, in order. Other lines may come between
-    /// them.
+    /// Lines that the commands must print, in this order. Other lines may come between them.
     output: Vec<String>,
 }
 
-/// Returns the examples of a page that can be run.
+/// Returns the runnable examples in `text`, the text of a page.
 fn parse(text: &str) -> anyhow::Result<Vec<DocumentedExample>> {
     let mut examples: Vec<DocumentedExample> = Vec::new();
     let mut lines = (1..).zip(text.lines());
@@ -138,7 +137,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<DocumentedExample>> {
     Ok(examples)
 }
 
-/// Returns the script that runs commands. It waits after each server that it starts.
+/// Returns a script that runs `commands`, and waits for each server that they start.
 fn script(commands: &[&str]) -> String {
     let mut script = String::new();
     for command in commands {
@@ -148,8 +147,8 @@ fn script(commands: &[&str]) -> String {
     script
 }
 
-/// Returns an example for each command of a block of commands and their output. Its first line has
-/// the number `first`.
+/// Returns an example for each command in `block`, which has commands and their output. `first` is
+/// the line number of the first line of the block.
 fn transcript(first: usize, block: &[&str]) -> Vec<DocumentedExample> {
     let mut examples: Vec<DocumentedExample> = Vec::new();
     let mut is_continued = false;
@@ -176,7 +175,7 @@ fn transcript(first: usize, block: &[&str]) -> Vec<DocumentedExample> {
     examples
 }
 
-/// Runs the examples of one page.
+/// Runs the examples of one page in an empty folder. Fails if one of them fails.
 fn run_page(page: &str, examples: &[DocumentedExample], toolgate: &Path) -> anyhow::Result<()> {
     let folder = ExampleTempFolder::new()?;
     let place = |name: &str| folder.0.join(name);
@@ -235,7 +234,7 @@ fn run_page(page: &str, examples: &[DocumentedExample], toolgate: &Path) -> anyh
     Ok(())
 }
 
-/// Waits until the port of the examples is free.
+/// Waits until no program listens on the port of the examples.
 fn wait_for_port() -> anyhow::Result<()> {
     let begun = Instant::now();
     while let Err(err) = TcpListener::bind(("127.0.0.1", PORT)) {
@@ -247,7 +246,7 @@ fn wait_for_port() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for a process. Returns nothing if it takes longer than [`PAGE_TIME_MAX`].
+/// Waits for a process to end. Returns `None` if that takes longer than [`PAGE_TIME_MAX`].
 fn wait(mut child: Child) -> anyhow::Result<Option<ExitStatus>> {
     let begun = Instant::now();
     while begun.elapsed() < PAGE_TIME_MAX {
@@ -259,7 +258,7 @@ fn wait(mut child: Child) -> anyhow::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// Ends all processes of a group and waits for them.
+/// Ends all processes of the process group `group`, and waits for them.
 fn end(group: Pid) {
     for signal in [Signal::TERM, Signal::KILL] {
         let _ = kill_process_group(group, signal);
@@ -275,8 +274,8 @@ fn end(group: Pid) {
 }
 
 /// Returns true if the line `printed` by a program matches the line `shown` on a page. Words that
-/// differ between two runs match each other: words with a digit, such as sizes, times and ids, and
-/// paths that begin with `/home/ada`. The character `…` on the page matches any text.
+/// differ from run to run match each other: words with a digit, such as sizes, times and ids, and
+/// paths that begin with `/home/ada`. The character `…` in `shown` matches any text.
 fn matches(shown: &str, printed: &str) -> bool {
     let mut parts = fixed_parts(shown).into_iter();
     let first = parts.next().unwrap_or_default();
@@ -289,7 +288,7 @@ fn matches(shown: &str, printed: &str) -> bool {
     rest.ends_with(&last)
 }
 
-/// Returns the parts of a line that are the same in each run, without paths and numbers.
+/// Returns the parts of the line `shown` that are equal in each run, without paths and numbers.
 fn fixed_parts(shown: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut rest = shown;
@@ -312,7 +311,7 @@ fn fixed_parts(shown: &str) -> Vec<String> {
     parts
 }
 
-/// A temporary folder, which is removed when this is dropped.
+/// Temporary folder. Dropping it deletes the folder.
 struct ExampleTempFolder(PathBuf);
 
 impl ExampleTempFolder {

@@ -1,9 +1,11 @@
-//! Fuzzes every parser of untrusted bytes for some seconds, starting from the kept corpus.
+//! Fuzzes every parser of untrusted bytes for some seconds, starting with the inputs kept with the
+//! code.
 //!
-//! Each crate lists its targets in `fuzzing::TARGETS`; `fuzz/src/fuzz.rs` runs them. Our crates are
-//! built with the coverage that libFuzzer reads. A stable compiler accepts its flags. Cargo's own
-//! variables would add them to all crates, which is slow and mostly measures the code of others.
-//! This program therefore replaces `rustc` and adds the flags to our crates only.
+//! Each crate lists its targets in `fuzzing::TARGETS`; `fuzz/src/fuzz.rs` runs them. The crates of
+//! this workspace are built with coverage for libFuzzer, by flags that a stable compiler accepts.
+//! With `RUSTFLAGS`, all dependencies would get the flags, too, which is slow and mostly measures
+//! foreign code. This program therefore runs as Cargo's `rustc`, and adds the flags to the listed
+//! crates only.
 
 mod corpus;
 
@@ -17,12 +19,12 @@ use anyhow::{Context, bail};
 use crate::setup;
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
-/// Name of the variable that makes this program replace `rustc`.
+/// Environment variable that makes this program act as `rustc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 
-/// The packages with coverage: ours and the foreign parsers that we rely on, each with its level of
-/// optimization. The level differs from that of the tests, so that Cargo keeps both builds apart.
-/// All other packages are shared with the tests.
+/// Packages that are built with coverage, each with its optimization level: those of this
+/// workspace, and the parsers of other projects on which they rely. The level differs from that of
+/// the tests, so that Cargo keeps both builds. All other packages are shared with the tests.
 const COVERED: [(&str, u8); 13] = [
     ("toolgate", 1),
     ("toolgate-chunks", 2),
@@ -50,20 +52,20 @@ const COVERAGE_FLAGS: [&str; 7] = [
     "fuzzing",
 ];
 
-/// Default duration of each target, in seconds.
+/// Default duration of the fuzzing of one target, in seconds.
 const DEFAULT_SECONDS: u64 = 8;
 
-/// The options of `cargo xtask fuzz`.
+/// Command-line options of `cargo xtask fuzz`.
 struct FuzzOptions {
     targets: Vec<String>,
     seconds: u64,
-    /// Adds inputs that reach new code to the kept corpus.
+    /// True to add inputs that reach new code to those kept with the code.
     merge: bool,
-    /// Name of the only input to run.
+    /// Path of the only input to run. If it is `None`, targets are fuzzed.
     again: Option<String>,
 }
 
-/// Runs `cargo xtask fuzz` with `args`.
+/// Runs the command `cargo xtask fuzz` with the arguments `args`.
 pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     let mut options =
         FuzzOptions { targets: Vec::new(), seconds: DEFAULT_SECONDS, merge: false, again: None };
@@ -85,7 +87,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     fuzz(&options)
 }
 
-/// Builds the targets and runs the selected ones. Fails if an input makes one fail.
+/// Builds the fuzz targets and runs the selected ones. Fails if an input makes a target fail.
 fn fuzz(options: &FuzzOptions) -> anyhow::Result<()> {
     let program = build()?;
     let all = targets(&program)?;
@@ -112,7 +114,7 @@ fn fuzz(options: &FuzzOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the targets and returns the program that runs them.
+/// Builds the fuzz targets, and returns the path of the program that runs them.
 fn build() -> anyhow::Result<PathBuf> {
     setup::cpp_compiler()?;
     fs::create_dir_all(home())?;
@@ -142,8 +144,8 @@ fn build() -> anyhow::Result<PathBuf> {
     programs.next().context("cargo did not report the program of the targets")
 }
 
-/// Runs `rustc` with the coverage flags, if Cargo started this program instead of `rustc`. Returns
-/// the exit code in that case.
+/// Acts as `rustc` with the coverage flags, if Cargo started this program for that. Returns the
+/// exit code, or `None` otherwise.
 pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     std::env::var_os(STANDS_IN)?;
     let (rustc, rustc_args) = args.split_first()?;
@@ -157,18 +159,19 @@ pub(crate) fn stand_in(args: &[String]) -> Option<ExitCode> {
     Some(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// Returns the folder of the build, the logs and the new inputs.
+/// Returns the folder for the build, the logs and the new inputs of fuzzing.
 fn home() -> PathBuf {
     checkout().join("target/fuzz")
 }
 
-/// Lists the targets of `program`.
+/// Returns the names of the fuzz targets in `program`.
 fn targets(program: &Path) -> anyhow::Result<Vec<String>> {
     let listed = Command::new(program).env("FUZZ_TARGET", "?").output()?;
     Ok(String::from_utf8(listed.stdout)?.lines().map(str::to_owned).collect())
 }
 
-/// Runs one target and prints a line about it. Returns the finding, if there is one.
+/// Fuzzes `target` for `seconds` and prints one line. Returns a description of the failure if an
+/// input makes the target fail.
 fn run_target(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Option<String>> {
     let kept_inputs = corpus::kept_folder(target);
     let new_inputs = corpus::new_folder(target);
@@ -217,7 +220,7 @@ fn run_target(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Opti
     )))
 }
 
-/// Runs one input and shows its output.
+/// Runs `target` on the file `input`, and prints the output. Fails if the target does.
 fn run_input(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     let status = command.env("FUZZ_TARGET", target).arg("-timeout=20").arg(input).status()?;
@@ -227,7 +230,7 @@ fn run_input(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The statistics that libFuzzer prints about a run.
+/// Statistics that libFuzzer prints after a run.
 #[derive(Default)]
 struct FuzzRunStats {
     runs: u64,

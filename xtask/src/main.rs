@@ -1,4 +1,4 @@
-//! The commands that developers run: `cargo xtask COMMAND`. CI runs the same commands.
+//! Commands for developers: `cargo xtask COMMAND`. CI runs the same commands.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,

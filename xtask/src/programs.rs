@@ -1,13 +1,14 @@
-//! Builds the programs in `tests` that attack the server and that kill it, and starts them. The
-//! tests run them, too: each attack alone, and short runs of kills.
+//! Builds and starts the programs in `tests` that attack the server and that kill it. The tests run
+//! both, too: each attack case alone, and short runs of kills.
 
 use std::path::absolute;
 
 use crate::setup;
 use crate::shell::{build, cargo, checkout, run};
 
-/// Attacks the server. `--release` attacks the optimized build, `--bin FILE` an existing one.
-/// Resource attacks measure times, so they always attack the optimized build.
+/// Builds and runs the program that attacks a server. `--release` attacks the optimized build, and
+/// `--bin FILE` an existing executable. Resource attacks measure durations, so they always attack
+/// the optimized build.
 pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
     let (release, words) = without(words, "--release");
     let server = if release || words.iter().any(|word| word == "--resources") {
@@ -18,8 +19,8 @@ pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
     start("toolgate-attack", words, "--bin", server)
 }
 
-/// Kills the server. By default it is the optimized build; `--debug` kills that of the tests,
-/// `--server FILE` an existing one.
+/// Builds and runs the program that kills servers: the optimized build by default, that of the
+/// tests with `--debug`, and an existing executable with `--server FILE`.
 pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
     let (debug, words) = without(words, "--debug");
     if words.iter().any(|word| word == "--fleet") {
@@ -31,16 +32,16 @@ pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
     start("toolgate-chaos", words, "--server", server)
 }
 
-/// The server that a program runs against if its words name no file.
+/// Build of toolgate that a program tests if its arguments name no executable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExampleProgramServer {
-    /// Server binary that the tests use, beside the program.
+    /// Build that the tests use, in the folder of the program.
     Debug,
     Release,
 }
 
-/// Builds the server and `program`, and runs `program` with `words`. The word `file_flag` names
-/// the file of a server.
+/// Builds the toolgate `server` and `program`, and runs `program` with the arguments `words`. If
+/// `words` contain `file_flag`, which names an existing executable, builds no toolgate.
 fn start(
     program: &str,
     mut words: Vec<String>,
@@ -66,12 +67,12 @@ fn start(
     run(&program.display().to_string(), &words)
 }
 
-/// Builds `program` without the server.
+/// Builds `program` without building toolgate.
 fn build_only(program: &str) -> anyhow::Result<()> {
     run(&cargo(), &["build", "--locked", "--package", program, "--bin", program])
 }
 
-/// Returns true if `words` contain `flag`, and the words without `flag`.
+/// Returns true if `words` contain `flag`, and the words without it.
 fn without(words: &[String], flag: &str) -> (bool, Vec<String>) {
     let others: Vec<String> = words.iter().filter(|word| *word != flag).cloned().collect();
     (others.len() < words.len(), others)

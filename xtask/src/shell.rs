@@ -1,4 +1,4 @@
-//! Runs programs in the checkout and prints their command lines.
+//! Runs programs in the checkout, and prints their command lines.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-/// Builds the programs, tests and benchmarks of all packages. A selection of fewer packages has
-/// other features, and compiles each dependency again.
+/// Cargo arguments that build the programs, tests and benchmarks of all packages. Building fewer
+/// packages would select other features, and compile each dependency again.
 pub(crate) const BUILD: [&str; 9] = [
     "build",
     "--workspace",
@@ -21,43 +21,44 @@ pub(crate) const BUILD: [&str; 9] = [
     "gate",
 ];
 
-/// Runs the tests that [`BUILD`] builds, four at a time: many tests wait more than they compute.
+/// Cargo arguments that run the tests that [`BUILD`] builds, six at a time: many tests wait more
+/// than they compute.
 pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "6"];
 
-/// Variables for every program that [`command`] starts from now on.
+/// Environment variables for every program that [`command`] starts, once they are set.
 static ENVIRONMENT: OnceLock<[(&str, String); 3]> = OnceLock::new();
 
-/// Returns the folder of the checkout.
+/// Returns the root folder of the checkout.
 pub(crate) fn checkout() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// Returns the folder that Cargo builds into.
+/// Returns the folder into which Cargo builds.
 pub(crate) fn target_folder() -> PathBuf {
     let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     checkout().join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// Returns the folder that setup installs into.
+/// Returns the folder `.tools`, into which `cargo xtask setup` installs programs.
 pub(crate) fn tools() -> PathBuf {
     checkout().join(".tools")
 }
 
-/// Returns the cargo that runs this program.
+/// Returns the path of the Cargo that runs this program.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Copies the running program to `to`. A build may have removed its file meanwhile, so this reads
-/// the process's own image.
+/// Copies the running program to the file `to`. Copies the image of the process, because a build
+/// may have removed the file meanwhile.
 pub(crate) fn copy_of_this(to: &Path) -> anyhow::Result<()> {
     std::fs::copy("/proc/self/exe", to).with_context(|| to.display().to_string())?;
     Ok(())
 }
 
-/// Returns a command that runs `program` without the variables that cargo set for this program. A
-/// cargo that inherits them rebuilds the crates that read them.
+/// Returns a command that runs `program` without the environment variables that Cargo set for this
+/// program: if Cargo inherited them, it would rebuild the crates that read them.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -71,11 +72,11 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Makes Clippy the compiler of our own crates from now on, with warnings as errors. One pass then
-/// both lints and builds, and every program that this process starts uses the same build.
+/// Makes Clippy the compiler of this workspace's crates from now on, with warnings as errors. One
+/// pass then lints and builds, and every program that this process starts uses the same build.
 ///
-/// A whole test run compiles everything once. It therefore writes no incremental data, unless
-/// `CARGO_INCREMENTAL` asks for it.
+/// A test run compiles everything once. It therefore writes no incremental data, unless
+/// `incremental` is true or `CARGO_INCREMENTAL` asks for it.
 pub(crate) fn lint_builds(incremental: bool) -> anyhow::Result<()> {
     let sysroot = output("rustc", &["--print", "sysroot"])?;
     let clippy = format!("{}/bin/clippy-driver", sysroot.trim());
@@ -95,12 +96,12 @@ pub(crate) fn lint_builds(incremental: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a program in the checkout and shows its output. Fails if the program fails.
+/// Runs `program` in the checkout and shows its output. Fails if the program fails.
 pub(crate) fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
     run_with(program, args, &[])
 }
 
-/// Runs a program like [`run`], with the variables `env` added to its environment.
+/// Runs `program` like [`run`], with additional environment variables `env`.
 pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<()> {
     let name = program.rsplit('/').next().unwrap_or(program);
     eprintln!("\n==> {name} {}", args.join(" "));
@@ -119,12 +120,12 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
     Ok(())
 }
 
-/// Builds all programs and tests with [`BUILD`].
+/// Builds all programs and tests with the arguments [`BUILD`].
 pub(crate) fn build() -> anyhow::Result<()> {
     run(&cargo(), &BUILD)
 }
 
-/// Runs a program in the checkout and returns its standard output.
+/// Runs `program` in the checkout, and returns its standard output. Fails if the program fails.
 pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     let output = command(program)
         .args(args)
@@ -139,7 +140,7 @@ pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns true if a program can be run with `args` and succeeds.
+/// Returns true if `program` can be started with `args` and succeeds.
 pub(crate) fn works(program: &str, args: &[&str]) -> bool {
     let mut command = command(program);
     command.args(args).current_dir(checkout());

@@ -1,4 +1,4 @@
-//! Builds and checks the site of the documentation, and runs the examples in it.
+//! Builds and checks the website of the documentation, and runs the examples in it.
 
 use std::path::absolute;
 
@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use crate::examples;
 use crate::shell::{cargo, checkout, run};
 
-/// Builds the site into `target/site`, then runs the examples. A broken link, a page that the
-/// site's search does not find and an example that fails are errors. `--examples` runs only the
-/// examples, `--bin FILE` runs them with an existing program.
+/// Builds the website into `target/site`, and runs the examples. Fails on a broken link, on a page
+/// that the website's search does not find, and on an example that fails. In `words`, `--examples`
+/// runs only the examples, and `--bin FILE` runs them with an existing executable.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let mut builds_site = true;
     let mut toolgate = None;
@@ -35,7 +35,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     examples::run(&toolgate)
 }
 
-/// Builds the site and checks its links and its search.
+/// Builds the website, and checks its links and its search.
 fn build() -> anyhow::Result<()> {
     let docs = checkout().join("docs").display().to_string();
     run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", &docs])?;

@@ -1,4 +1,4 @@
-//! The stages of `cargo xtask test`: runs them, alone or side by side, and prints what each took.
+//! Runs the stages of `cargo xtask test`, alone or side by side, and prints how long each took.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,18 +13,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::{checkout, command};
 
-/// Stages that ran, each with the time that it took.
+/// Stages that have run, each with its duration.
 pub(crate) struct CheckStageTimes {
     started: Instant,
     rows: Vec<(String, Duration)>,
 }
 
-/// A stage that runs as a process of its own. Its output is printed after it has ended.
+/// Stage that runs in a separate process. Its output is printed after its end.
 pub(crate) struct BackgroundStageProcess {
     name: String,
     log: PathBuf,
     process: Pid,
-    /// Waits for the process, and returns how it ended and how long it ran.
+    /// Thread that waits for the process. It returns the exit status and the duration.
     waiter: Option<JoinHandle<io::Result<(ExitStatus, Duration)>>>,
 }
 
@@ -33,7 +33,8 @@ impl CheckStageTimes {
         Self { started: Instant::now(), rows: Vec::new() }
     }
 
-    /// Runs one stage in this process. Its output is shown immediately.
+    /// Runs the function `stage` in this process, shows its output immediately, and records its
+    /// duration.
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -45,8 +46,8 @@ impl CheckStageTimes {
         outcome
     }
 
-    /// Waits for a stage that was started with [`BackgroundStageProcess::start`] and prints its
-    /// output.
+    /// Waits until `stage` has ended, prints its output and records its duration. Fails if the
+    /// stage failed.
     pub(crate) fn wait_for(&mut self, mut stage: BackgroundStageProcess) -> anyhow::Result<()> {
         let name = stage.name.clone();
         let waiter = stage.waiter.take().context("a stage is waited for once")?;
@@ -60,8 +61,8 @@ impl CheckStageTimes {
         Ok(())
     }
 
-    /// Runs the lanes side by side, and the commands of each lane one after the other. All lanes
-    /// run to their end, or to their first failure, before this returns.
+    /// Runs the lists of commands in `lanes` side by side, and the commands of each list in order.
+    /// Each list ends at its first failure. Waits for all lists, and fails if one of them failed.
     pub(crate) fn side_by_side(&mut self, lanes: &[&[&str]]) -> anyhow::Result<()> {
         let outcomes: Vec<(Self, anyhow::Result<()>)> = thread::scope(|scope| {
             let run = |lane: &[&str]| {
@@ -86,8 +87,8 @@ impl CheckStageTimes {
         Ok(())
     }
 
-    /// Prints a table of what each stage took. Stages that ran side by side add up to more than
-    /// the total.
+    /// Prints a table of the stages and their durations. Stages that ran side by side add up to
+    /// more than the total.
     pub(crate) fn print_table(&self) {
         let width = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default().max(5);
         eprintln!("\n{:width$}  seconds", "stage");
@@ -99,7 +100,7 @@ impl CheckStageTimes {
 }
 
 impl BackgroundStageProcess {
-    /// Starts `cargo xtask COMMAND` by running this program again.
+    /// Starts the stage `cargo xtask COMMAND_LINE` in a separate process of this program.
     pub(crate) fn start(command_line: &str) -> anyhow::Result<Self> {
         let folder = checkout().join("target/xtask");
         fs::create_dir_all(&folder)?;
@@ -119,7 +120,7 @@ impl BackgroundStageProcess {
 }
 
 impl Drop for BackgroundStageProcess {
-    /// Kills a stage that nobody waits for anymore, because another failed.
+    /// Kills a stage that is still running, because an earlier stage failed.
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             let _ = kill_process(self.process, Signal::KILL);
@@ -128,7 +129,7 @@ impl Drop for BackgroundStageProcess {
     }
 }
 
-/// Prints the output of a stage in one piece.
+/// Prints the name, duration and complete output of a stage.
 fn show(name: &str, took: Duration, output: &[u8]) -> anyhow::Result<()> {
     let mut stderr = io::stderr().lock();
     writeln!(stderr, "\n==> cargo xtask {name}")?;

@@ -1,18 +1,19 @@
-//! Runs everything that CI runs, in the order in which failures are cheapest.
+//! Runs everything that CI runs. The stages whose failures are found fastest come first.
 
 use crate::shell::{NEXTEST, build, cargo, lint_builds, run};
 use crate::stages::{BackgroundStageProcess, CheckStageTimes};
 use crate::{codegen, contracts, setup, tidy};
 
-/// The tests to run after each change. They need nothing installed and end within minutes. Attacks
-/// and kills of the real server are left out.
+/// Nextest filter for the tests to run after each change. They need nothing installed and end
+/// within minutes. Tests that attack or kill the real server are left out.
 const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database|shared_jobs|fleet|fleet_files|fleet_bucket|sandbox::package_servers)::/) \
      and not test(/two_gibibytes/) \
      and not binary_id(=toolgate-dist::packages) \
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \
      and not binary_id(=toolgate-chaos::short_runs)";
 
-/// The stages after the tests. The two groups run side by side, the stages of each group in order.
+/// Commands that run after the tests. Both lists run side by side, and the commands of each list in
+/// order.
 const LANES: [&[&str]; 2] =
     [&["conformance", "conformance --client"], &["demo --built", "doc", "count"]];
 
@@ -23,7 +24,7 @@ pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {
     outcome
 }
 
-/// Runs the checks to make after each change. They need nothing installed.
+/// Runs the checks to make after each change, which need nothing installed.
 fn everyday(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.run("setup", setup::the_least)?;
     lint_builds(true)?;
@@ -47,14 +48,14 @@ fn all(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.side_by_side(&LANES)
 }
 
-/// Checks what needs no build, then lints and builds everything in one pass.
+/// Runs the checks that need no build, and then lints and builds everything in one pass.
 fn check_and_build(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.run("format", || run(&cargo(), &["fmt", "--all", "--check"]))?;
     stages.run("tidy", tidy::check)?;
     stages.run("lint and build", build)
 }
 
-/// Runs the tests that were built, with the nextest options `words`.
+/// Runs the tests that were built, with the additional nextest arguments `words`.
 fn nextest(words: &[&str]) -> anyhow::Result<()> {
     let program = setup::nextest()?;
     run(&program, &[&NEXTEST[..], words].concat())

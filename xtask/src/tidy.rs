@@ -1,4 +1,4 @@
-//! Checks rules that no compiler knows: dependencies between crates, licenses, and the form of
+//! Checks rules that no compiler checks: dependencies between crates, licenses, and the format of
 //! files.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::shell::{cargo, checkout, output};
 
-/// The crates of this workspace, each with the only others that it may depend on, as
-/// ARCHITECTURE.md draws them.
+/// Crates of this workspace, each with the other crates on which it may depend. ARCHITECTURE.md
+/// lists the same.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
@@ -59,15 +59,15 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ),
 ];
 
-/// Names of the crates that must not do I/O.
+/// Names of the crates that must not do I/O, the pure crates.
 const PURE: [&str; 2] = ["toolgate-contract", "toolgate-dialects"];
-/// Packages that the pure crates must not depend on, because they do I/O.
+/// Names of packages on which the pure crates must not depend, because these packages do I/O.
 const IMPURE: [&str; 6] = ["tokio", "hyper", "rustix", "axum", "reqwest", "tempfile"];
 
-/// Largest number of lines of a file. A reader cannot keep a longer one in mind.
+/// Largest number of lines of a Rust file, because readers lose track in longer files.
 const FILE_LINES_MAX: usize = 600;
 
-/// Checks all rules, and fails with a line for each violation.
+/// Checks all rules. Fails with a line for each violation.
 pub(crate) fn check() -> anyhow::Result<()> {
     let metadata: Value = serde_json::from_str(&output(
         &cargo(),
@@ -96,7 +96,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a line for each dependency that a crate of ours must not have.
+/// Returns a line for each dependency that a crate of this workspace must not have.
 fn check_dependencies(metadata: &Value) -> Vec<String> {
     let allowed: BTreeMap<_, _> = ALLOWED_DEPENDENCIES.into_iter().collect();
     let mut wrong = Vec::new();
@@ -124,13 +124,13 @@ fn check_dependencies(metadata: &Value) -> Vec<String> {
     wrong
 }
 
-/// Returns the packages of this workspace.
+/// Returns the packages of this workspace in `metadata`, the output of `cargo metadata`.
 fn own_packages(metadata: &Value) -> impl Iterator<Item = &Value> {
     let all = metadata["packages"].as_array().into_iter().flatten();
     all.filter(|package| package["source"].is_null())
 }
 
-/// Returns a line unless `cargo run` runs toolgate itself, as newcomers expect.
+/// Returns a message unless a plain `cargo run` runs toolgate itself, as newcomers expect.
 fn check_default_member(metadata: &Value) -> Option<String> {
     let all = metadata["workspace_default_members"].as_array();
     let default: Vec<_> = all.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -140,7 +140,7 @@ fn check_default_member(metadata: &Value) -> Option<String> {
     })
 }
 
-/// Returns a line for each dependency whose license `deny.toml` does not allow.
+/// Returns a line for each dependency with a license that `deny.toml` does not allow.
 fn check_licenses(metadata: &Value) -> anyhow::Result<Vec<String>> {
     let deny: toml::Table = std::fs::read_to_string(checkout().join("deny.toml"))?.parse()?;
     let allowed = deny["licenses"]["allow"].as_array().context("deny.toml allows no licenses")?;
@@ -160,13 +160,13 @@ fn check_licenses(metadata: &Value) -> anyhow::Result<Vec<String>> {
     Ok(violations.collect())
 }
 
-/// Returns true if the SPDX expression permits a choice of licenses that are all allowed.
+/// Returns true if the SPDX expression permits a combination of licenses that are all in `allowed`.
 fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     any_of(&mut spaced.split_whitespace().peekable(), allowed)
 }
 
-/// Words of an SPDX license expression that are not read yet.
+/// Words of an SPDX license expression that the parser has not read yet.
 type SpdxExpressionWords<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
 fn any_of(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
@@ -197,7 +197,7 @@ fn is_license_allowed(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&s
     }
 }
 
-/// Returns a line for each figure of names, comments and guides that misses its limit.
+/// Returns a line for each readability figure of names, comments and guides that exceeds its limit.
 fn check_readability() -> anyhow::Result<Vec<String>> {
     let script = checkout().join("xtask/readability.py");
     let done = std::process::Command::new("python3")
@@ -214,7 +214,8 @@ fn check_readability() -> anyhow::Result<Vec<String>> {
     Ok(missed.into_iter().map(|line| format!("xtask/readability.py: {line}")).collect())
 }
 
-/// Returns a line for each file that is too long, or lacks a module comment or a last line break.
+/// Returns a line for each file of the repository that is too long, has no module comment, or does
+/// not end with a line break.
 fn check_files() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     for name in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines()

@@ -1,4 +1,5 @@
-//! Measures the time of each case: `cargo bench -p bench-gate`.
+//! Measures the time of a request through policy, limits and audit log: `cargo bench -p
+//! bench-gate`.
 
 use bench_gate::{GateBenchHost, GateBenchRequest};
 

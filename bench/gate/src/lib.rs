@@ -1,6 +1,7 @@
-//! A request from its bytes to the bytes of its answer: a dialect reads it, the gate passes it on,
-//! and the dialect writes the answer. There is no transport and no work, so that only toolgate's
-//! own cost is measured.
+//! Benchmark of one request in memory, from its bytes to the bytes of its answer: a dialect parses
+//! the request, the host checks policy and limits and runs the tool, and the dialect encodes the
+//! answer. The benchmark has no transport, and its tool only echoes, so that it measures only
+//! toolgate's own cost.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,22 +24,22 @@ use toolgate_host::{
     GateSettings, Host, IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
 };
 
-/// Request that the benchmark of the gate sends.
+/// Request that the benchmark sends through the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateBenchRequest {
     /// Call of a tool in a session of the MCP revision 2025-11-25.
     Call,
-    /// Call of a tool in the stateless MCP revision 2026-07-28.
+    /// Call of a tool in the stateless MCP revision 2026-07-28, without a session.
     Stateless,
     /// Request for a list of fifty tools.
     List,
 }
 
 impl GateBenchRequest {
-    /// All requests that the benchmark of the gate sends.
+    /// All requests that the benchmark measures.
     pub const ALL: [Self; 3] = [Self::Call, Self::Stateless, Self::List];
 
-    /// Returns the name on the command line and in the recorded counts.
+    /// Returns the name of the request on the command line and in the file of recorded counts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -67,7 +68,7 @@ impl GateBenchRequest {
     }
 }
 
-/// A host whose gate has rules, rates, limits and an audit log, and one client of it.
+/// Host with policy rules, rate limits and an audit log, and one client with its request.
 pub struct GateBenchHost {
     runtime: Runtime,
     host: Host,
@@ -77,7 +78,7 @@ pub struct GateBenchHost {
 }
 
 impl GateBenchHost {
-    /// Creates a host and prepares the request of `case`.
+    /// Creates a host and prepares the request `case`.
     ///
     /// # Panics
     ///
@@ -96,7 +97,7 @@ impl GateBenchHost {
         Self { runtime, host, conversation, request, expected: case.expected() }
     }
 
-    /// Sends the request once and returns the answer.
+    /// Sends the prepared request once and returns the answer.
     ///
     /// # Panics
     ///
@@ -120,7 +121,7 @@ impl GateBenchHost {
         answer
     }
 
-    /// Sends the request once and checks the answer.
+    /// Sends the prepared request once and checks the answer.
     ///
     /// # Panics
     ///
@@ -170,7 +171,7 @@ impl Tool for EchoBenchTool {
     }
 }
 
-/// The echo tool under another name.
+/// Echo tool under another name, so that a list of tools can have fifty entries.
 struct RenamedEchoTool {
     spec: ToolSpec,
     echo: Arc<dyn AnyTool>,

@@ -1,13 +1,13 @@
-//! `bench-gate CASE` sends a request many times, so that valgrind can count its instructions.
+//! `bench-gate CASE` sends a request many times, so that valgrind can count the instructions.
 //!
 //! Valgrind counts within [`counted`]. The program prints how many requests that function sends.
 //! Without a case, it prints the names of all cases.
 
 use bench_gate::{GateBenchHost, GateBenchRequest};
 
-/// Number of requests before counting starts.
+/// Number of requests that are sent before counting starts.
 const WARM_UP: usize = 200;
-/// Number of counted requests.
+/// Number of requests whose instructions valgrind counts.
 const COUNTED: usize = 300;
 
 #[allow(clippy::print_stdout, reason = "the output that the caller reads")]
@@ -26,7 +26,7 @@ fn main() {
     println!("{COUNTED}");
 }
 
-/// Sends the counted requests. The answers are not checked here, so that only toolgate is counted.
+/// Sends [`COUNTED`] requests. Does not check the answers, so that valgrind counts only toolgate.
 #[inline(never)]
 fn counted(bench: &mut GateBenchHost) {
     for _ in 0..COUNTED {

@@ -48,12 +48,13 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Answers each line with `hello`, all lines of one read with one write.
+/// Answers each line of standard input with `hello`. Writes the answers to all lines of one read
+/// with one write.
 fn canned() -> anyhow::Result<()> {
     answer_lines(|line, answers| answer(line, b"hello", answers))
 }
 
-/// Answers MCP messages over pipes, all messages of one read with one write.
+/// Answers MCP messages over pipes. Writes the answers to all messages of one read with one write.
 fn mcp() -> anyhow::Result<()> {
     answer_lines(|line, answers| {
         if let Some(answer) = mcp_answer(line) {
@@ -66,7 +67,7 @@ fn mcp() -> anyhow::Result<()> {
 /// Returns the answer of an MCP server with the tool `echo` to `request`. Returns `None` for a
 /// notification.
 fn mcp_answer(request: &[u8]) -> Option<String> {
-    /// Members of a JSON-RPC request that the minimal server reads.
+    /// Members of a JSON-RPC request that the minimal MCP server reads.
     #[derive(Deserialize)]
     struct MinimalServerRequest<'a> {
         #[serde(borrow)]
@@ -93,7 +94,8 @@ fn mcp_answer(request: &[u8]) -> Option<String> {
     Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
 }
 
-/// Answers each line by `answer`, all lines of one read with one write.
+/// Appends the answer to each line of standard input with `answer`. Writes the answers to all lines
+/// of one read with one write.
 fn answer_lines(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
     let mut input = std::io::stdin().lock();
     let mut output = std::io::stdout().lock();
@@ -119,7 +121,7 @@ fn answer_lines(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
     }
 }
 
-/// Answers each line with `hello`, through tokio's reader of lines.
+/// Answers each line of standard input with `hello`, through tokio's reader of lines.
 #[tokio::main(flavor = "current_thread")]
 async fn lines() -> anyhow::Result<()> {
     let mut input = tokio::io::BufReader::new(tokio::io::stdin()).lines();
@@ -134,8 +136,8 @@ async fn lines() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers each line with the text that `text` appends, which must be escaped already. Flushes if
-/// no more input is waiting.
+/// Answers each line of standard input with the text that `text` appends. The text must be escaped
+/// for JSON already. Flushes the output if no more input is waiting.
 fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, std::io::stdin().lock());
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
@@ -157,7 +159,8 @@ fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()
     Ok(())
 }
 
-/// Appends a line for each entry of `folder`, sorted by name.
+/// Appends a line with name, kind, size and time for each entry of `folder` to `out`, sorted by
+/// name.
 fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let mut entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -171,7 +174,7 @@ fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Appends the answer with `text` to the request `line`.
+/// Appends the answer to the request `line` to `answers`. The result of the answer is `text`.
 fn answer(line: &[u8], text: &[u8], answers: &mut Vec<u8>) {
     answers.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     answers.extend_from_slice(id(line));
@@ -180,7 +183,7 @@ fn answer(line: &[u8], text: &[u8], answers: &mut Vec<u8>) {
     answers.extend_from_slice(AFTER_TEXT);
 }
 
-/// Returns the id of a request in the form that the benchmark sends.
+/// Returns the bytes of the id in `line`, a JSON-RPC request as the benchmark client writes it.
 fn id(line: &[u8]) -> &[u8] {
     let id = line.split(|&b| b == b':').nth(2).unwrap_or_default();
     id.split(|&b| b == b',').next().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! MCP gateways that are measured, each with an upstream of its own.
+//! The MCP gateways that are measured. Each has an upstream process of its own.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,34 +22,34 @@ const SUPERGATEWAY: &str = "supergateway";
 const NPM: &str = "mcp-proxy (npm)";
 const PYPI: &str = "mcp-proxy (PyPI)";
 const CONTEXTFORGE: &str = "ContextForge";
-/// MCP gateways that are measured with an upstream over pipes.
+/// Names of the gateways that are measured with an upstream over pipes.
 pub(super) const PIPED_PEERS: [&str; 4] = [SUPERGATEWAY, NPM, PYPI, FASTMCP];
 
-/// The longest time until a gateway is ready. ContextForge creates a database first.
+/// The longest time until a gateway is ready. The gateway ContextForge creates a database first.
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A gateway with an open session.
+/// Running gateway with an open session.
 pub(super) struct BenchmarkedGateway {
     pub(super) name: &'static str,
     pub(super) headers: BenchRequestHeaders,
     pub(super) question: BenchRequestTemplate,
     pub(super) server: BenchServerProcess,
-    /// The upstream, if the gateway does not start it itself.
+    /// The upstream process, if the gateway does not start the upstream itself.
     _upstream: Option<BenchServerProcess>,
     _folder: Option<TempDir>,
 }
 
-/// Starts the upstream, to call it directly over pipes.
+/// Starts the upstream without a gateway, to call it directly over pipes.
 pub(super) fn direct_pipes() -> anyhow::Result<BenchmarkedStdioServer> {
     BenchmarkedStdioServer::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
 }
 
-/// Starts the upstream, to call it directly over HTTP.
+/// Starts the upstream without a gateway, to call it directly over HTTP.
 pub(super) fn direct_http() -> anyhow::Result<BenchmarkedGateway> {
     BenchmarkedGateway::new(FLOOR, start_upstream_http()?, "echo")
 }
 
-/// Starts the gateways to an upstream over pipes, toolgate first.
+/// Starts the gateways that reach their upstream over pipes, toolgate first.
 pub(super) fn gateways_to_pipes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedGateway>> {
     run.with_others(vec![ours()?], || {
         let upstream = text(&program("floor")?);
@@ -63,7 +63,7 @@ pub(super) fn gateways_to_pipes(run: &BenchRunOptions) -> anyhow::Result<Vec<Ben
     })
 }
 
-/// Starts the gateways to an upstream over HTTP, toolgate first.
+/// Starts the gateways that reach their upstream over HTTP, toolgate first.
 pub(super) fn gateways_to_http(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedGateway>> {
     let url = |upstream: &BenchServerProcess| format!("http://{}/mcp", upstream.address);
     let first = start_upstream_http()?;
@@ -79,7 +79,7 @@ pub(super) fn gateways_to_http(run: &BenchRunOptions) -> anyhow::Result<Vec<Benc
 }
 
 impl BenchmarkedGateway {
-    /// Opens a session with the gateway `server`.
+    /// Opens a session with the gateway `server`, whose tool `tool` the benchmark will call.
     fn new(name: &'static str, server: BenchServerProcess, tool: &str) -> anyhow::Result<Self> {
         let headers = BenchRequestHeaders::session(&server.address).context(name)?;
         let question = echo(tool);
@@ -95,17 +95,18 @@ impl BenchmarkedGateway {
     }
 }
 
-/// Starts the upstream server of the gateway benchmark over HTTP.
+/// Starts the upstream of the gateway benchmark, a minimal MCP server, over HTTP.
 fn start_upstream_http() -> anyhow::Result<BenchServerProcess> {
     start_server(&program("floor")?, &["mcp-http"])
 }
 
-/// Starts toolgate in front of the upstream over pipes.
+/// Starts toolgate in front of an upstream over pipes.
 pub(super) fn ours() -> anyhow::Result<BenchmarkedGateway> {
     toolgate(&format!("command = [\"{}\", \"mcp\"]", text(&program("floor")?)))
 }
 
-/// Starts toolgate in front of an upstream. `address` is the line of the settings that names it.
+/// Starts toolgate in front of an upstream. `address` is the line of the settings that says how to
+/// reach the upstream.
 fn toolgate(address: &str) -> anyhow::Result<BenchmarkedGateway> {
     let folder = tempfile::tempdir()?;
     let settings = format!("{UNLIMITED}[upstream.it]\n{address}\nprefix = \"\"\n");
@@ -146,7 +147,7 @@ fn pypi(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     BenchmarkedGateway::new(PYPI, wait_until_listening(child, address)?, "echo")
 }
 
-/// Starts ContextForge without authentication, and then registers the upstream with it.
+/// Starts ContextForge without authentication, and then registers the server at `upstream` with it.
 fn contextforge(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     let folder = tempfile::tempdir()?;
     let (port, address) = free_port()?;
@@ -178,7 +179,7 @@ fn contextforge(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     Ok(BenchmarkedGateway::new(CONTEXTFORGE, server, "it-echo")?.with_folder(folder))
 }
 
-/// Posts `body` to `path`, and fails unless the response is a success.
+/// Posts `body` to `path` at `address`, and fails unless the HTTP status is a success.
 fn post(address: &str, path: &str, body: &str) -> anyhow::Result<()> {
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
@@ -194,7 +195,7 @@ fn post(address: &str, path: &str, body: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Returns a free port and its address. These gateways cannot choose a port themselves.
+/// Returns a free port and its address, for gateways that cannot choose a free port themselves.
 fn free_port() -> anyhow::Result<(String, String)> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     Ok((address.port().to_string(), address.to_string()))

@@ -1,4 +1,4 @@
-//! One client of one server, which sends one call at a time.
+//! Client of one search server. It sends one call at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::child::PipedProcess;
 use crate::files::UNLIMITED;
 use crate::{lines, program, text};
 
-/// MCP session with a server over its standard streams.
+/// MCP session with a search server over its standard streams.
 pub(super) struct StdioBenchSession {
     pub(super) child: PipedProcess,
     output: BufReader<ChildStdout>,
@@ -19,7 +19,7 @@ pub(super) struct StdioBenchSession {
 }
 
 impl StdioBenchSession {
-    /// Starts a server of the workspace `at` that stores its index in `cache`.
+    /// Starts a server of the workspace `at` whose index is stored in `cache`, and opens a session.
     pub(super) fn start(at: &Path, cache: &Path) -> anyhow::Result<Self> {
         let settings = at.with_extension("toml");
         let cache = text(cache);
@@ -34,7 +34,7 @@ impl StdioBenchSession {
         Ok(Self { child, output, last_id: 0 })
     }
 
-    /// Calls the tool `name` and returns its structured result. Fails if the call does.
+    /// Calls the tool `name` and returns its structured result. Fails if the tool returns an error.
     pub(super) fn call(&mut self, name: &str, arguments: &Value) -> anyhow::Result<Value> {
         self.last_id += 1;
         let params = json!({ "name": name, "arguments": arguments });

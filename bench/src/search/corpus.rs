@@ -1,4 +1,5 @@
-//! Creates the searched files from the sources of the crates that this workspace depends on.
+//! Creates a folder of files to search, from the sources of the crates that this repository depends
+//! on.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +9,10 @@ use serde_json::Value;
 
 /// File name extensions of the files to copy into the corpus.
 const EXTENSIONS: [&str; 6] = ["rs", "md", "toml", "c", "h", "py"];
-/// Largest size of a file to copy. Most larger files are generated.
+/// Largest size of a file to copy, in bytes. Most larger files are generated.
 const BYTES_MAX: u64 = 256 << 10;
 
-/// The number of copied files, and their lines and bytes.
+/// Number of copied files, and the total number of their lines and bytes.
 pub(super) struct CorpusSize {
     pub(super) files: usize,
     pub(super) lines: u64,
@@ -19,17 +20,20 @@ pub(super) struct CorpusSize {
 }
 
 impl CorpusSize {
-    /// Copies the first `files` files of `sources` to `to`. Copies them again if there are too few.
+    /// Copies the first `files` files below `sources` to `to`. Copies the sources repeatedly, into
+    /// new folders, if they have fewer files.
     pub(super) fn with_files(to: &Path, sources: &[PathBuf], files: usize) -> anyhow::Result<Self> {
         Self::copy(to, sources, |corpus| corpus.files < files)
     }
 
-    /// Copies the first files of `sources` to `to` until they have `lines` lines together.
+    /// Copies the first files below `sources` to `to` until the copies have `lines` lines together.
+    /// Copies the sources repeatedly, into new folders, if they have fewer lines.
     pub(super) fn with_lines(to: &Path, sources: &[PathBuf], lines: u64) -> anyhow::Result<Self> {
         Self::copy(to, sources, |corpus| corpus.lines < lines)
     }
 
-    /// Copies files while `more` returns true.
+    /// Copies files below `sources` to `to` while `more` returns true for the sizes copied so far.
+    /// Copies the sources repeatedly, into new folders, if they end before.
     fn copy(to: &Path, sources: &[PathBuf], more: impl Fn(&Self) -> bool) -> anyhow::Result<Self> {
         let mut corpus = Self { files: 0, lines: 0, bytes: 0 };
         for round in 0.. {
@@ -59,7 +63,7 @@ impl CorpusSize {
     }
 }
 
-/// Returns the source folders of the crates that this workspace depends on, sorted.
+/// Returns the source folders of the crates that this repository depends on, sorted.
 pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
@@ -77,7 +81,7 @@ pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Returns the files of `folder` to copy, sorted.
+/// Returns the paths of the files in `folder` to copy, sorted.
 pub(super) fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut unread = vec![folder.to_owned()];

@@ -1,4 +1,4 @@
-//! Measures what it costs to parse code in processes of their own, compared with a parse in the
+//! Measures the additional time of parsing code in separate processes, compared with a parse in the
 //! process that builds the index.
 
 use std::path::Path;
@@ -10,14 +10,14 @@ use toolgate_world::ProcessRunner;
 
 use super::corpus;
 
-/// Number of measurements, of which the shortest counts.
+/// Number of measurements. The shortest of them is the result.
 const ROUNDS: usize = 3;
 
-/// A file of the corpus: its path and its text.
+/// File of the corpus: its path and its text.
 type CorpusFileText = (String, String);
 
-/// Returns the additional time to parse all files of `folder`, which have `bytes` bytes. Parses
-/// only the first `sample_bytes` of them.
+/// Returns how much longer separate processes take to parse all files of `folder`, whose total size
+/// is `bytes`. Measures only the first `sample_bytes` bytes and scales the difference up.
 pub(super) fn additional_time(
     folder: &Path,
     bytes: u64,

@@ -1,6 +1,7 @@
-//! BM25: plain, and as good as it gets for code without special rules.
+//! BM25 baselines: plain BM25, and BM25 with the best settings for code but without special rules.
 //!
-//! It splits words by itself, so that a change of how our search splits words never changes it.
+//! The baselines split words with their own code, so that a change of word splitting in toolgate's
+//! search never changes them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,34 +12,34 @@ use super::{QuestionScores, STOP_WORDS};
 use crate::set::questions::identifier_parts;
 use crate::set::{EvalPackage, PackageFunction};
 
-/// Way in which text is split into words.
+/// Way in which BM25 splits text into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WordSplitting {
-    /// Words that match `\w+` in the whole text, in lower case.
+    /// Words that match `\w+`, in lower case, from the whole text of a function.
     Plain,
-    /// Identifiers are split, words are stemmed, and stop words are left out. The name counts three
-    /// times, the path once.
+    /// Identifiers are split, words are stemmed, and stop words are left out. The function's name
+    /// counts three times, its path once.
     Symbols,
 }
 
 // The best of five pairs of K1 and B that were tried on the tuning packages.
 const K1: f32 = 1.5;
 const B: f32 = 0.75;
-/// Number of times that the words of a name count, in addition to their place in the code.
+/// Number of times that the words of a function's name count, in addition to those in its code.
 const NAME_COUNT: usize = 3;
 
-/// An index of the functions of a package by their words.
+/// Index of the functions of a package by their words.
 pub struct FunctionBm25Index {
     words: WordSplitting,
     stemmer: Stemmer,
     stems: RefCell<HashMap<String, String>>,
-    /// Functions that contain a word, and how often, by word.
+    /// Functions that contain a word, each with the number of occurrences, by word.
     occurrences: HashMap<String, Vec<(u32, f32)>>,
     lengths: Vec<f32>,
 }
 
 impl FunctionBm25Index {
-    /// Indexes the functions of `package`.
+    /// Indexes the functions of `package`, with words split as `words` says.
     pub fn new(package: &EvalPackage, words: WordSplitting) -> Self {
         let mut index = Self {
             words,
@@ -53,7 +54,7 @@ impl FunctionBm25Index {
         index
     }
 
-    /// Returns the score of each function for each of `questions`.
+    /// Returns the score of each function for each question in `questions`.
     pub fn scores<T: AsRef<str>>(&self, questions: &[T]) -> QuestionScores {
         questions.iter().map(|it| self.score(it.as_ref())).collect()
     }

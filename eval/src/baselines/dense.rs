@@ -1,13 +1,14 @@
-//! Ranks by a sentence model alone, over the unchanged code.
+//! Baseline that ranks functions by a sentence model alone, over the unchanged code.
 
 use super::QuestionScores;
 use crate::set::EvalPackage;
 use crate::vectors::CachedModelVectors;
 
-/// Number of tokens of a function that the model reads.
+/// Number of tokens at the start of a function that the model reads.
 pub const TOKENS: usize = 128;
 
-/// Returns the score of each function for each of `questions`: one plus the cosine, 0 to 2.
+/// Returns the score of each function for each question in `questions`: one plus the cosine of
+/// their vectors, 0 to 2.
 pub fn scores<T: AsRef<str>>(
     package: &EvalPackage,
     questions: &[T],

@@ -1,7 +1,8 @@
-//! The search of an agent without an index: ripgrep's own binary with any of the question's words.
+//! Baseline for the search of an agent without an index: the program ripgrep with any of the
+//! question's words.
 //!
-//! Each function is a file of its own. The function with most distinct words comes first, then the
-//! one with most hits. Words also match inside others, and in any case.
+//! Each function is searched as a separate file. The function with most distinct words comes first,
+//! then the one with most hits. Words match in any case, and also inside other words.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use super::{QuestionScores, STOP_WORDS};
 use crate::set::EvalPackage;
 use crate::sources;
 
-/// Returns the path of ripgrep, from setup or else from `PATH`.
+/// Returns the path of the ripgrep that setup installed, or else of that in `PATH`.
 pub fn binary() -> Option<PathBuf> {
     let installed = sources::checkout().join(".tools/ripgrep/bin/rg");
     let from_path = || {
@@ -23,7 +24,8 @@ pub fn binary() -> Option<PathBuf> {
     if installed.is_file() { Some(installed) } else { from_path() }
 }
 
-/// Returns the score of each function of `package` for each of `questions`.
+/// Returns the score of each function of `package` for each question in `questions`, by running the
+/// ripgrep `binary`.
 pub fn scores<T: AsRef<str>>(
     package: &EvalPackage,
     questions: &[T],

@@ -1,5 +1,5 @@
-//! Measures tool search, and prints the tables. Developers run it by `cargo xtask eval-tools`. A
-//! whole run also writes `docs/reference/tool-search.md`.
+//! Measures tool search, and prints the tables. Developers run this program by `cargo xtask
+//! eval-tools`. A full run also writes `docs/reference/tool-search.md`.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,

@@ -1,10 +1,10 @@
-//! Trains the built-in models of search: `train words` the word vectors, `train networks` the
-//! network of the reranker. Both are written into the source of toolgate-search.
+//! Trains the built-in models of search: `train words` trains the word vectors, `train networks`
+//! the network of the reranker. The program writes both into the source of toolgate-search.
 #![allow(clippy::print_stderr, reason = "a tool for developers")]
 
 use toolgate_eval::train;
 
-/// Returns the second argument, the path of a table.
+/// Returns the second argument of the command line, the path of a table of word vectors.
 fn table_path() -> String {
     std::env::args().nth(2).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Stores the set in one file, so that it loads quickly the next time.
+//! Stores the evaluation set in one file, so that the next run loads it quickly.
 
 use std::path::Path;
 
 use super::{EvalPackage, EvalQuery, PackageFunction, PackageLanguage};
 
-/// Reads a stored set. Returns `None` if the file is missing or truncated.
+/// Reads the evaluation set stored at `path`. Returns `None` if the file is missing or truncated.
 pub(super) fn read(path: &Path) -> Option<Vec<EvalPackage>> {
     let bytes = std::fs::read(path).ok()?;
     let mut rest = bytes.as_slice();

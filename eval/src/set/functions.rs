@@ -1,5 +1,5 @@
-//! Finds the functions of a package by tree-sitter. It does not use our own chunks, so that a
-//! change of those never changes the set.
+//! Finds the functions of a package with tree-sitter, without toolgate's own chunks, so that a
+//! change of those never changes the evaluation set.
 
 mod commented;
 
@@ -21,19 +21,19 @@ pub struct DocumentedFunction {
     pub lines: (u32, u32),
 }
 
-/// A file without comments and docstrings. Its lines are those of the original file.
+/// File whose comments and docstrings are blanked out. Line numbers are those of the original file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileWithoutComments {
     pub path: String,
     pub text: String,
-    /// First and last line of each function, in the order of [`parse_package`].
+    /// First and last line of each function, from 1, in the order of [`parse_package`].
     pub functions: Vec<(u32, u32)>,
 }
 
-/// Largest size of a source file. Larger files are generated.
+/// Largest size of a source file in bytes. Larger files are skipped as generated code.
 const FILE_BYTES_MAX: u64 = 1_000_000;
 
-/// Returns all functions of the package in `folder`. Files are sorted by path.
+/// Returns all functions of the package in `folder`. Their files are sorted by path.
 pub fn parse_package(
     folder: &Path,
     lang: PackageLanguage,
@@ -45,7 +45,7 @@ pub fn parse_package(
     Ok(functions)
 }
 
-/// Returns the files of the package in `folder` without comments. Files are sorted by path.
+/// Returns the source files of the package in `folder` without comments, sorted by path.
 pub fn strip_package(
     folder: &Path,
     lang: PackageLanguage,
@@ -59,7 +59,8 @@ pub fn strip_package(
     Ok(files)
 }
 
-/// Returns the path and text of each source file, sorted by path.
+/// Returns the path and text of each source file of the language `lang` below `folder`, sorted by
+/// path.
 fn source_files(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<(String, String)>> {
     let mut paths = Vec::new();
     collect_files(folder, "", lang, &mut paths)?;
@@ -77,7 +78,7 @@ fn source_files(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<(Str
     Ok(files)
 }
 
-/// Removes comments and docstrings from `text`, except for their line breaks.
+/// Replaces comments and docstrings in `text` by nothing, except for their line breaks.
 fn blank_comments(text: &str, lang: PackageLanguage) -> anyhow::Result<String> {
     let mut comments = Vec::new();
     collect_comments(parse_tree(text, lang)?.root_node(), &mut comments);
@@ -92,7 +93,7 @@ fn blank_comments(text: &str, lang: PackageLanguage) -> anyhow::Result<String> {
     Ok(blanked)
 }
 
-/// Returns the functions of one file.
+/// Returns the functions in `text`, the content of the file at `path`.
 pub fn parse_file(
     path: &str,
     text: &str,
@@ -125,7 +126,8 @@ fn parse_tree(text: &str, lang: PackageLanguage) -> anyhow::Result<Tree> {
     parser.parse(text, None).context("the parser returned no tree")
 }
 
-/// Collects the source files below `folder`/`beneath`.
+/// Adds the paths of the source files in the subfolder `beneath` of `folder` to `files`,
+/// recursively.
 fn collect_files(
     folder: &Path,
     beneath: &str,
@@ -157,7 +159,7 @@ fn collect_files(
     Ok(())
 }
 
-/// Returns true if a folder of this name contains tests, examples or vendored code.
+/// Returns true if a folder called `name` contains tests, examples or vendored code.
 fn is_left_out(name: &str) -> bool {
     let names = [
         "test",
@@ -183,7 +185,7 @@ fn is_left_out(name: &str) -> bool {
     names.contains(&name) || name.starts_with('.') || name.ends_with(".dist-info")
 }
 
-/// Returns true if a file of this name is a test.
+/// Returns true if a file called `name` is a test.
 fn is_test(name: &str) -> bool {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     ["test", "tests", "conftest"].contains(&stem)
@@ -191,7 +193,7 @@ fn is_test(name: &str) -> bool {
         || ["_test", "_tests"].iter().any(|it| stem.ends_with(it))
 }
 
-/// Collects the documented functions of a file from its syntax tree.
+/// Walk through the syntax tree of a file that collects its functions with their comments.
 struct FunctionSyntaxWalk<'t> {
     path: &'t str,
     text: &'t str,
@@ -287,7 +289,8 @@ impl<'t> FunctionSyntaxWalk<'t> {
         self.named_function(item, name, body, doc);
     }
 
-    /// Adds the function `item` with its name and its body.
+    /// Adds the function `item`, whose syntax nodes `name` and `body` are its name and body. Skips
+    /// tests.
     fn named_function(&mut self, item: Node<'_>, name: Node<'_>, body: Node<'_>, doc: &str) {
         let mut comments = Vec::new();
         collect_comments(item, &mut comments);
@@ -313,7 +316,8 @@ impl<'t> FunctionSyntaxWalk<'t> {
         &self.text[node.byte_range()]
     }
 
-    /// Returns the text of `range` without `comments`, which are sorted, and without blank lines.
+    /// Returns the text of `range` without the ranges in `comments`, which must be sorted, and
+    /// without blank lines.
     fn text_without(&self, range: Range<usize>, comments: &[Range<usize>]) -> String {
         let mut text = String::new();
         let mut position = range.start;
@@ -334,7 +338,7 @@ impl<'t> FunctionSyntaxWalk<'t> {
     }
 }
 
-/// Collects the ranges of comments and unused strings in `node`.
+/// Adds the ranges of comments and of strings that are statements below `node` to `comments`.
 fn collect_comments(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
     let is_comment = match node.kind() {
         "line_comment" | "block_comment" | "comment" => true,
@@ -356,7 +360,7 @@ fn collect_comments(node: Node<'_>, comments: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Returns the text of a comment of Rust if it documents the next item.
+/// Returns the text of a Rust comment if it is a doc comment for the next item.
 fn rust_doc(comment: &str) -> Option<String> {
     if let Some(line) = comment.strip_prefix("///") {
         return (!line.starts_with('/')).then(|| format!("{}\n", line.trim()));
@@ -366,7 +370,7 @@ fn rust_doc(comment: &str) -> Option<String> {
     (!block.starts_with('*')).then(|| lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the docstring of the function whose body is `block`.
+/// Returns the syntax node of the docstring of the function whose body is `block`.
 fn docstring(block: Node<'_>) -> Option<Node<'_>> {
     let mut walk = block.walk();
     let first = block.named_children(&mut walk).find(|it| it.kind() != "comment")?;
@@ -374,7 +378,7 @@ fn docstring(block: Node<'_>) -> Option<Node<'_>> {
     (string.kind() == "string").then_some(string)
 }
 
-/// Returns the text of the literal of a docstring.
+/// Returns the text of a Python docstring without its quotes and indentation.
 fn python_doc(literal: &str) -> String {
     let literal_start = literal.trim_start_matches(|c: char| c.is_ascii_alphabetic());
     let quotes =

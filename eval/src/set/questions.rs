@@ -1,5 +1,5 @@
-//! Selects the sentences that are questions: a person could ask them, and one function answers
-//! them.
+//! Selects the sentences that are good questions: a person could ask them, and exactly one function
+//! answers them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 use super::EvalQuery;
 use super::functions::DocumentedFunction;
 
-/// Names that mean little, or that every package has many times.
+/// Names of functions that mean little, or that every package has many times.
 const TRIVIAL: [&str; 34] = [
     "new",
     "default",
@@ -48,7 +48,7 @@ const TRIVIAL: [&str; 34] = [
     "setup",
 ];
 
-/// Starts of sentences that refer to another place.
+/// Starts of sentences that refer to other documentation instead of describing the function.
 const ELSEWHERE: [&str; 14] = [
     "see ",
     "see:",
@@ -66,8 +66,8 @@ const ELSEWHERE: [&str; 14] = [
     "todo",
 ];
 
-/// Returns the questions of a package in a random order that is always the same, and all pairs that
-/// can be trained on.
+/// Returns the questions of a package, in a random order that is the same in every run, and all
+/// pairs of a sentence and a function to train on.
 pub(super) fn select(
     package: &str,
     functions: &[DocumentedFunction],
@@ -101,12 +101,12 @@ pub(super) fn select(
     (queries, pairs)
 }
 
-/// Returns the words of a sentence in lower case, to compare it with others.
+/// Returns the words of a sentence in lower case, to compare it with other sentences.
 pub(super) fn sentence_key(sentence: &str) -> String {
     words_of(sentence).join(" ")
 }
 
-/// Returns the words of a body after its head, to compare it with others.
+/// Returns the words of a function body after its head, to compare it with other bodies.
 pub(super) fn body_key(body: &str, head: &str) -> String {
     let mut words = body.split_whitespace();
     let block = (!head.is_empty()).then(|| {
@@ -116,7 +116,8 @@ pub(super) fn body_key(body: &str, head: &str) -> String {
     block.unwrap_or_default()
 }
 
-/// Returns the share of the words of `name` that the sentence contains, compared by their stems.
+/// Returns the share of the words of `name` that `sentence` contains, from 0 to 1. Compares words
+/// by their stems.
 pub fn overlap(name: &str, sentence: &str) -> f32 {
     let stemmer = Stemmer::create(Algorithm::English);
     let stem = |word: &str| stemmer.stem(word).into_owned();
@@ -151,7 +152,7 @@ fn words_of(text: &str) -> Vec<String> {
     parts.filter(|it| !it.is_empty()).flat_map(identifier_parts).collect()
 }
 
-/// Returns true if `sentence` and `function` are fit for training.
+/// Returns true if `sentence` and `function` are suitable as a training pair.
 fn is_trainable(function: &DocumentedFunction, sentence: &str) -> bool {
     let words = sentence.split_whitespace().count();
     let lines = function.unit.body.lines().count();
@@ -161,7 +162,7 @@ fn is_trainable(function: &DocumentedFunction, sentence: &str) -> bool {
         && !["http://", "https://", "www.", ">>>"].iter().any(|it| sentence.contains(it))
 }
 
-/// Returns true if `sentence` is a question that `function` answers.
+/// Returns true if `sentence` is a suitable question that `function` answers.
 fn is_question(function: &DocumentedFunction, sentence: &str) -> bool {
     let unit = &function.unit;
     let words = sentence.split_whitespace().count();
@@ -177,7 +178,7 @@ fn is_question(function: &DocumentedFunction, sentence: &str) -> bool {
         && !sentence.starts_with(&format!("{name}("))
 }
 
-/// Returns the first sentence of a doc comment without markup, or an empty string.
+/// Returns the first sentence of a doc comment without markup, or an empty string if there is none.
 fn first_sentence(doc: &str) -> String {
     static LINK: LazyLock<Regex> =
         LazyLock::new(|| regex(r"\[([^\]\[]*)\](?:\([^)]*\)|\[[^\]]*\])?"));

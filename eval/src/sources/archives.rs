@@ -1,4 +1,4 @@
-//! Fetches packages of Debian. Their versions are those of Debian 12 on amd64.
+//! Downloads Debian packages. Their versions are those of Debian 12 on amd64.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{PackageSource, RegistryPackageKind, create_empty, run};
 
-/// The kinds of packages that come from Debian.
+/// Kinds of packages that are downloaded from Debian.
 pub(super) const DEBIAN_KINDS: [RegistryPackageKind; 4] = [
     RegistryPackageKind::RustDeb,
     RegistryPackageKind::NodeDeb,
@@ -16,7 +16,7 @@ pub(super) const DEBIAN_KINDS: [RegistryPackageKind; 4] = [
     RegistryPackageKind::RubyDeb,
 ];
 
-/// Fetches `source` into the folder `sources`, and verifies its checksum.
+/// Downloads `source` into the folder `sources`, and fails if its checksum differs.
 pub(super) fn fetch(source: &PackageSource, sources: &Path) -> anyhow::Result<()> {
     let fetched = fetch_version(source.kind, &source.name, Some(&source.version), sources)?;
     if fetched.sha256 != source.sha256 {
@@ -26,7 +26,8 @@ pub(super) fn fetch(source: &PackageSource, sources: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-/// Fetches a version of the package `name`, by default the newest. Returns it with its checksum.
+/// Downloads the package `name` into the folder `sources`, in the newest version if `version` is
+/// `None`. Returns the package with its checksum.
 pub(super) fn fetch_version(
     kind: RegistryPackageKind,
     name: &str,
@@ -53,7 +54,7 @@ pub(super) fn fetch_version(
     Ok(source)
 }
 
-/// Returns the only file in `folder` with this extension.
+/// Returns the only file in `folder` that has the extension `extension`.
 pub(super) fn file_with_extension(folder: &Path, extension: &str) -> anyhow::Result<PathBuf> {
     let files = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path());
     let mut found = files.filter(|path| path.extension().is_some_and(|it| it == extension));

@@ -1,4 +1,4 @@
-//! Draws the packages of the split `fresh` by a rule that nobody can steer.
+//! Draws the packages of the split `fresh` by a reproducible rule that nobody can influence.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,21 +11,22 @@ use super::archives::{self, file_sha256, file_with_extension};
 use super::{PackageSource, RegistryPackageKind, add_wheel_options, checkout, create_empty, run};
 use crate::set::{QuestionCounts, count_questions};
 
-/// Path of the list of packages that were drawn at random.
+/// Path of the list of drawn packages.
 pub const FRESH_FILE: &str = "tests/search-eval/fresh.toml";
-/// Path of the list from which packages are drawn: a kind and a name in each line.
+/// Path of the list from which packages are drawn. Each line has a kind and a name.
 const POOL_FILE: &str = "tests/search-eval/pool.txt";
-/// Number of packages of each kind that are drawn.
+/// Number of packages to draw of each kind.
 const PACKAGES_EACH: usize = 5;
-/// Smallest number of functions with a sentence about them. A package with fewer is skipped.
+/// Smallest number of documented functions. A package with fewer is skipped.
 const DOCUMENTED_MIN: usize = 40;
-/// Smallest number of questions of a package. A package with fewer is skipped.
+/// Smallest number of questions of a package to draw. A package with fewer is skipped.
 const QUESTIONS_MIN: usize = 20;
-/// Largest number of packages of one kind that are fetched. Few packages of JavaScript document
-/// their functions.
+/// Largest number of packages of one kind that are downloaded during a draw. Few JavaScript
+/// packages document their functions.
 const FETCHED_MAX: usize = 60;
 
-/// Kinds of packages, one for each language.
+/// Kinds of packages that are drawn, each with its name in the list. There is one for each
+/// language.
 const KINDS: [(RegistryPackageKind, &str); 5] = [
     (RegistryPackageKind::RustDeb, "rust-deb"),
     (RegistryPackageKind::Wheel, "wheel"),
@@ -37,7 +38,7 @@ const KINDS: [(RegistryPackageKind, &str); 5] = [
 /// Draws packages with `seed` and writes them into [`FRESH_FILE`].
 ///
 /// The candidates of a kind are sorted by the SHA-256 of the seed, the kind and the name. The first
-/// ones with enough documented functions and questions are drawn, in their newest version.
+/// candidates with enough documented functions and questions are drawn, in their newest version.
 pub fn draw(seed: &str) -> anyhow::Result<()> {
     let pool = std::fs::read_to_string(checkout().join(POOL_FILE)).context(POOL_FILE)?;
     let sources = super::folder().join("sources/fresh");
@@ -75,7 +76,7 @@ pub fn draw(seed: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the names of one kind in the order of the draw.
+/// Returns the package names of one kind in `pool`, in the order in which the draw tries them.
 fn order<'p>(pool: &'p str, seed: &str, kind: &str) -> Vec<&'p str> {
     let of_kind = |line: &'p str| line.strip_prefix(kind)?.strip_prefix(' ');
     let mut names: Vec<&str> = pool.lines().filter_map(of_kind).collect();
@@ -102,7 +103,7 @@ fn render(seed: &str, drawn: &[PackageSource]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Fetches the newest version of a package into the folder `sources`.
+/// Downloads the newest version of the package `name` into the folder `sources`.
 fn fetch_newest(
     kind: RegistryPackageKind,
     name: &str,

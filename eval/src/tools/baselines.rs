@@ -1,4 +1,4 @@
-//! Baselines of tool search, over the same tools in the same run.
+//! Baselines for tool search, measured over the same tools in the same run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,20 +10,20 @@ use super::sets::CatalogTool;
 use crate::baselines::STOP_WORDS;
 use crate::set::questions::identifier_parts;
 
-/// A ranker returns the places of the best tools for a question, best first.
+/// Function that takes a question and returns the indexes of the best tools, best first.
 pub type ToolRanker<'r> = Box<dyn FnMut(&str) -> anyhow::Result<Vec<usize>> + 'r>;
 
 /// Number of tools that a ranker returns.
 pub const RESULTS: usize = 10;
 
-/// Returns the document that our index reads.
+/// Returns the document that toolgate's tool search index has for `tool`.
 pub fn document(tool: &CatalogTool) -> ToolSearchDocument {
     let CatalogTool { name, server, server_description, description, schema, .. } = tool;
     ToolSearchDocument::new(name, server, server_description, description, schema)
 }
 
-/// Returns the positions of the tools with the best scores, ties in order of position. Tools
-/// without a score are left out.
+/// Returns the indexes of the [`RESULTS`] tools with the best scores. Equal scores keep their
+/// order, and tools with score 0 are left out.
 pub fn best(scores: &[f32]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..scores.len()).filter(|at| scores[*at] > 0.0).collect();
     places.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
@@ -31,8 +31,8 @@ pub fn best(scores: &[f32]) -> Vec<usize> {
     places
 }
 
-/// Returns the ranker of a plain text search: most distinct words of the question first, then most
-/// hits.
+/// Returns a ranker for plain text search: tools with most distinct words of the question come
+/// first, then those with most hits.
 pub fn any_word(tools: &[CatalogTool]) -> ToolRanker<'static> {
     let texts: Vec<String> = tools
         .iter()
@@ -54,8 +54,8 @@ pub fn any_word(tools: &[CatalogTool]) -> ToolRanker<'static> {
 /// Words that ToolHive leaves out of its full-text queries.
 const TOOLHIVE_LEFT_OUT: [&str; 4] = ["table", "content", "key", "text"];
 
-/// Returns the ranker of SQLite's FTS5 with its porter stemmer, over name and description, as
-/// ToolHive uses it without an embedding service.
+/// Returns a ranker with SQLite's FTS5 and its porter stemmer, over name and description, as in
+/// ToolHive without an embedding service.
 pub fn fts5(tools: &[CatalogTool]) -> anyhow::Result<ToolRanker<'static>> {
     let db = Connection::open_in_memory()?;
     db.execute_batch(
@@ -82,8 +82,8 @@ pub fn fts5(tools: &[CatalogTool]) -> anyhow::Result<ToolRanker<'static>> {
     }))
 }
 
-/// Returns the ranker of FastMCP's rules: BM25 over name, description, and names and descriptions
-/// of arguments, split at everything but letters and digits.
+/// Returns a ranker with the rules of FastMCP: BM25 over the names and descriptions of tools and of
+/// their arguments, split at everything but letters and digits.
 pub fn fastmcp(tools: &[CatalogTool]) -> ToolRanker<'static> {
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|it| !it.is_empty());
@@ -98,8 +98,8 @@ pub fn fastmcp(tools: &[CatalogTool]) -> ToolRanker<'static> {
     Box::new(move |question| Ok(best(&index.scores(&split(question)))))
 }
 
-/// Returns the ranker of BM25 over name and description with identifiers split, stop words left
-/// out and words stemmed.
+/// Returns a ranker with BM25 over name and description. Identifiers are split, words are stemmed,
+/// and stop words are left out.
 pub fn bm25_split(tools: &[CatalogTool]) -> ToolRanker<'static> {
     let stemmer = Stemmer::create(Algorithm::English);
     let split = move |text: &str| -> Vec<String> {
@@ -122,7 +122,7 @@ fn plain_words(text: &str) -> Vec<String> {
 const K1: f32 = 1.5;
 const B: f32 = 0.75;
 
-/// BM25 index of tools by their words, as a baseline.
+/// BM25 index of tools by their words, for baselines.
 struct ToolBm25Index {
     occurrences: HashMap<String, Vec<(usize, f32)>>,
     lengths: Vec<f32>,

@@ -1,11 +1,12 @@
-//! Checks that tools which a caller may not see do not change an answer.
+//! Checks that tools that are hidden from a caller do not change the answers to that caller's
+//! searches.
 
 use super::ours::IndexedTools;
 use super::sets::{CatalogTool, ToolSet};
 use super::tokens;
 
-/// Returns a sentence about the answers to the searches of `sessions`: asked twice, and with every
-/// third tool hidden or removed.
+/// Asks each question of `sessions` twice: with every third tool hidden, and with every third tool
+/// removed. Returns a sentence that says how many answers are equal.
 pub fn measure(sessions: &ToolSet) -> String {
     let tools = &sessions.tools;
     let is_visible = |at: usize| !at.is_multiple_of(3);

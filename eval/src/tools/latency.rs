@@ -1,4 +1,4 @@
-//! The duration of a search in a large catalog, and the size of the index.
+//! Measures the duration of a search in a large catalog, and the size of the index.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use super::ours::IndexedTools;
 use super::sets::{CatalogTool, ToolSet};
 use super::tokens;
 
-/// Number of tools of the large catalog.
+/// Number of tools in the large catalog whose search is timed.
 const TOOLS: usize = 10_000;
-/// Number of questions that are timed.
+/// Number of questions whose search is timed.
 const QUESTIONS: usize = 1_000;
 
 /// Returns the tools of all sets, repeated under other server names until there are 10,000.
@@ -25,7 +25,8 @@ fn many_tools(sets: &[&ToolSet]) -> Vec<CatalogTool> {
     repeated.collect()
 }
 
-/// Returns a sentence about the latency of a search, answer included and transport excluded.
+/// Measures searches in a large catalog. Returns a sentence about their latency, which includes
+/// rendering the answer but no transport.
 pub fn measure(sets: &[&ToolSet], questions: &[&str]) -> String {
     let tools = many_tools(sets);
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Measures the gain from remembering questions that led to a call.
+//! Measures the gain if a session remembers questions that led to a call.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,12 +8,12 @@ use toolgate_tool_search::{RememberedToolQueries, ToolSearchQuery};
 use super::ours::IndexedTools;
 use super::sets::ToolSet;
 
-/// Number of tools for which a session of the measurement remembers questions.
+/// Number of tools for which each measured session remembers questions.
 const TOOLS: usize = 64;
 
-/// Returns a table of the recall on `measured` if questions of `others` are remembered. Both are
-/// halves of one set. A session remembers questions of the wanted tool, and of 63 tools that the
-/// task does not need.
+/// Returns a table of the recall on the questions of `measured` if a session remembers questions of
+/// `others`. Both are halves of one data set. Each session remembers questions of the right tool,
+/// and of 63 tools that do not help.
 pub fn table(measured: &ToolSet, others: &ToolSet) -> String {
     let indexed = IndexedTools::new(&measured.tools);
     let known = questions_by_tool(others);
@@ -48,7 +48,7 @@ pub fn table(measured: &ToolSet, others: &ToolSet) -> String {
     text
 }
 
-/// Returns the questions of tasks that need one tool, by the place of that tool.
+/// Returns the questions of the tasks that need exactly one tool, by the index of that tool.
 fn questions_by_tool(set: &ToolSet) -> BTreeMap<usize, Vec<ToolSearchQuery>> {
     let mut known: BTreeMap<usize, Vec<ToolSearchQuery>> = BTreeMap::new();
     for task in &set.tasks {
@@ -61,8 +61,8 @@ fn questions_by_tool(set: &ToolSet) -> BTreeMap<usize, Vec<ToolSearchQuery>> {
     known
 }
 
-/// Returns the memory of a session that called `tool` and the tools after it in `tools`, with up to
-/// `count` questions for each.
+/// Returns the memory of a session that called `tool` and the tools after it in the list `tools`,
+/// with up to `count` questions for each tool.
 fn remember(
     known: &BTreeMap<usize, Vec<ToolSearchQuery>>,
     tools: &[usize],

@@ -1,4 +1,4 @@
-//! Ranks by toolgate's tool search, called as the server calls it.
+//! Rankers that use toolgate's tool search, called as the server calls it.
 
 use toolgate_tool_search::{
     CallerVisibleTools, RememberedToolQueries, ToolSearchIndex, ToolSearchQuery, rank,
@@ -8,26 +8,28 @@ use super::baselines::{RESULTS, ToolRanker, best, document};
 use super::sets::{CatalogTool, ToolSet};
 use crate::vectors::CachedModelVectors;
 
-/// The index of a set's tools, seen by a caller who may see all.
+/// Index of the tools of a data set, and the view of a caller who may see all of them.
 pub struct IndexedTools {
     pub index: ToolSearchIndex,
     pub view: CallerVisibleTools,
 }
 
 impl IndexedTools {
-    /// Indexes the tools `tools`, all of which are visible.
+    /// Indexes `tools`, and makes all of them visible.
     pub fn new(tools: &[CatalogTool]) -> Self {
         let index = ToolSearchIndex::new(tools.iter().map(|it| (it.id.as_str(), document(it))));
         let view = index.view(|_| true);
         Self { index, view }
     }
 
-    /// Returns the best places for `question`.
+    /// Returns the indexes of the best tools for `question`, best first. `meaning` has the cosine
+    /// of each tool with the question.
     pub fn rank(&self, question: &ToolSearchQuery, meaning: Option<&[Option<f32>]>) -> Vec<usize> {
         self.rank_with(question, &RememberedToolQueries::default(), meaning)
     }
 
-    /// Returns the best places for `question`, for a caller with remembered questions.
+    /// Returns the indexes of the best tools for `question`, best first, for a caller whose
+    /// remembered questions are in `memory`.
     pub fn rank_with(
         &self,
         question: &ToolSearchQuery,
@@ -38,12 +40,12 @@ impl IndexedTools {
         ranked.into_iter().take(RESULTS).map(|it| it.at).collect()
     }
 
-    /// Returns the ranker that compares words only.
+    /// Returns a ranker that compares words only, without a sentence model.
     pub fn by_words(&self) -> ToolRanker<'_> {
         Box::new(|question| Ok(self.rank(&ToolSearchQuery::new(question), None)))
     }
 
-    /// Returns the ranker by words without clauses: plain BM25F.
+    /// Returns a ranker by words that does not split questions into clauses: plain BM25F.
     pub fn bm25f(&self) -> ToolRanker<'_> {
         Box::new(|question| {
             let question =
@@ -53,7 +55,7 @@ impl IndexedTools {
     }
 }
 
-/// Vectors of the tools and questions of a set.
+/// Vectors of the tools and questions of a data set.
 pub struct ToolSetVectors {
     tools: Vec<Vec<f32>>,
     questions: std::collections::HashMap<String, Vec<f32>>,
@@ -70,14 +72,14 @@ impl ToolSetVectors {
         Ok(Self { tools, questions })
     }
 
-    /// Returns the cosine of each tool with `question`.
+    /// Returns the cosine of each tool with `question`. The list is empty for an unknown question.
     pub fn cosines(&self, question: &str) -> Vec<Option<f32>> {
         let Some(asked) = self.questions.get(question) else { return Vec::new() };
         let cosine = |tool: &Vec<f32>| tool.iter().zip(asked).map(|(a, b)| a * b).sum();
         self.tools.iter().map(|tool| Some(cosine(tool))).collect()
     }
 
-    /// Returns the ranker of the sentence model alone.
+    /// Returns a ranker that uses only the sentence model.
     pub fn alone(&self) -> ToolRanker<'_> {
         Box::new(|question| {
             let cosines = self.cosines(question).into_iter().map(|it| 1.0 + it.unwrap_or(-1.0));

@@ -1,24 +1,24 @@
-//! Measures recall and nDCG of a ranker over a set of questions.
+//! Measures recall and nDCG of a ranker for tool search over a data set.
 
 use std::fmt::Write as _;
 
 use super::baselines::{RESULTS, ToolRanker};
 use super::sets::ToolSet;
 
-/// Recall and nDCG of one ranker on one set.
+/// Recall and nDCG of one ranker on one data set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolRankingStatistics {
     pub name: String,
-    /// Share of needs met within the first 1, 3, 5 and 10 tools, mean over tasks.
+    /// Mean share of the needs of a task that the first 1, 3, 5 and 10 tools meet.
     pub recall: [f64; 4],
     pub ndcg: f64,
-    /// Share of tasks whose needs are all met within the first 5 tools.
+    /// Share of the tasks whose needs are all met by the first 5 tools.
     pub all_in_5: f64,
 }
 
 const CUTS: [usize; 4] = [1, 3, 5, 10];
 
-/// Measures how well `ranker` ranks the tools of `set`.
+/// Measures the recall and nDCG of `ranker` on the tasks of `set`.
 pub fn measure(
     name: &str,
     set: &ToolSet,
@@ -53,7 +53,7 @@ pub fn measure(
     Ok(figures)
 }
 
-/// Returns nDCG@10, where each need counts once, at its best rank.
+/// Returns nDCG@10 for the best rank of each need, from 0.
 fn ndcg(ranks: &[Option<usize>]) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "ranks are small")]
     let gain = |rank: usize| 1.0 / (rank as f64 + 2.0).log2();
@@ -62,7 +62,7 @@ fn ndcg(ranks: &[Option<usize>]) -> f64 {
     found.sum::<f64>() / ideal.sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Returns a table of `figures`, as Markdown.
+/// Returns a Markdown table of the rankers in `figures`.
 pub fn table(title: &str, figures: &[ToolRankingStatistics]) -> String {
     let mut table = format!(
         "| {title} | R@1 | R@3 | R@5 | R@10 | nDCG@10 | all in 5 |\n|---|---|---|---|---|---|---|\n"

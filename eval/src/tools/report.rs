@@ -1,4 +1,4 @@
-//! Runs all measurements, and renders the page about them.
+//! Runs all measurements of tool search, and renders the page about them.
 
 use std::fmt::Write as _;
 
@@ -18,14 +18,14 @@ use toolgate_tool_search::{RememberedToolQueries, ToolSearchQuery, rank};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolEvalSettings {
     pub half: BfclEvaluationHalf,
-    /// True to measure the sentence model, too.
+    /// True to also measure the sentence model.
     pub model: bool,
 }
 
-/// Number of tokens of a tool that the model reads.
+/// Number of tokens of a tool's text that the sentence model reads.
 const TOKENS: usize = 96;
 
-/// Runs everything and returns the tables as Markdown.
+/// Runs all measurements of tool search, and returns their tables as Markdown.
 pub fn run_all(settings: ToolEvalSettings) -> anyhow::Result<String> {
     let sets = load(settings.half)?;
     let mut vectors = settings.model.then(|| CachedModelVectors::open(TOKENS)).transpose()?;
@@ -76,7 +76,8 @@ fn rank_set(
     Ok(figures)
 }
 
-/// Returns the scores of plain BM25F and of the model, each scaled from 0 to 1, half each.
+/// Returns the average of the BM25F scores and of the model's cosines for each tool, both scaled
+/// from 0 to 1.
 fn convex_scores(indexed: &IndexedTools, embedded: &ToolSetVectors, question: &str) -> Vec<f32> {
     let plain = ToolSearchQuery { clauses: Vec::new(), ..ToolSearchQuery::new(question) };
     let memory = RememberedToolQueries::default();
@@ -87,7 +88,7 @@ fn convex_scores(indexed: &IndexedTools, embedded: &ToolSetVectors, question: &s
     convex(&vec![words], &vec![cosines]).remove(0)
 }
 
-/// Returns the text of `docs/reference/tool-search.md` with `tables`.
+/// Returns the text of the page `docs/reference/tool-search.md`, which contains `tables`.
 pub fn render(tables: &str) -> String {
     format!("{HEAD}\n{}\n", tables.trim_end())
 }

@@ -1,4 +1,4 @@
-//! The data sets: catalogs of tools, and questions with the tools that answer them.
+//! Data sets for tool search: catalogs of tools, and questions with the tools that answer them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::sources::{self, PackageSource, RegistryPackageKind};
 
-/// Tool of a catalog that the evaluation searches.
+/// Tool in a catalog of the evaluation.
 #[derive(Debug, Clone)]
 pub struct CatalogTool {
-    /// Id that is unique in its catalog.
+    /// Id of the tool, which is unique in its catalog.
     pub id: String,
     pub name: String,
     pub server: String,
@@ -21,16 +21,17 @@ pub struct CatalogTool {
     pub schema: Value,
 }
 
-/// Task of the evaluation: a question, or several questions that belong together.
+/// Task of the evaluation: one question, or several that belong together.
 #[derive(Debug, Clone)]
 pub struct ToolTask {
-    /// Questions. A need is met if the answer to any of them contains a tool that meets it.
+    /// Questions of the task. A need is met if the results of any question contain a tool that
+    /// meets it.
     pub questions: Vec<String>,
-    /// The needs of the task. Each lists the indexes of the tools that meet the need.
+    /// Needs of the task. Each lists the indexes of the tools that meet it.
     pub needs: Vec<Vec<usize>>,
 }
 
-/// Set of tasks with the catalog of tools that answers them.
+/// Catalog of tools, and the tasks that its tools answer.
 #[derive(Debug, Clone)]
 pub struct ToolSet {
     pub name: &'static str,
@@ -38,16 +39,16 @@ pub struct ToolSet {
     pub tasks: Vec<ToolTask>,
 }
 
-/// Half of the question set bfcl that is measured.
+/// Half of the questions of the data set BFCL. One half is for tuning, the other is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BfclEvaluationHalf {
-    /// Questions whose id has a SHA-256 with an even first byte.
+    /// Questions whose id has a SHA-256 with an even first byte. Search is tuned on them.
     Tune,
-    /// Half of the questions on which nothing is tuned.
+    /// All other questions. Nothing is tuned on them.
     Report,
 }
 
-/// Files of the question set bfcl.
+/// Names of the files of the data set BFCL.
 const BFCL_FILES: [&str; 8] = [
     "simple_python",
     "multiple",
@@ -78,7 +79,7 @@ fn livemcp_package() -> PackageSource {
 }
 
 impl BfclEvaluationHalf {
-    /// Returns the half that is not measured.
+    /// Returns the other half of the questions.
     pub fn other(self) -> Self {
         match self {
             Self::Tune => Self::Report,
@@ -87,14 +88,15 @@ impl BfclEvaluationHalf {
     }
 }
 
-/// Fetches the package of bfcl, and returns one half of the set.
+/// Downloads the package of BFCL, and returns one half of its questions.
 pub fn load_half(half: BfclEvaluationHalf) -> anyhow::Result<ToolSet> {
     let package = bfcl_package();
     let folder = sources::fetch_into("tools", std::slice::from_ref(&package))?;
     load_bfcl(&package.folder(&folder).join("bfcl_eval/data"), half)
 }
 
-/// Fetches the packages, and returns the sets bfcl, livemcp-tasks and livemcp-sessions.
+/// Downloads the packages, and returns the data sets BFCL, LiveMCP tasks and LiveMCP sessions. BFCL
+/// has only the questions of `half`.
 pub fn load(half: BfclEvaluationHalf) -> anyhow::Result<Vec<ToolSet>> {
     let packages = [bfcl_package(), livemcp_package()];
     let folder = sources::fetch_into("tools", &packages)?;
@@ -157,7 +159,7 @@ fn load_bfcl(data: &Path, half: BfclEvaluationHalf) -> anyhow::Result<ToolSet> {
     Ok(ToolSet { name: "bfcl", tools, tasks })
 }
 
-/// Returns what the user says in the first turn of the conversation `entry`.
+/// Returns the user's messages in the first turn of the conversation `entry`.
 fn bfcl_question(entry: &Value) -> String {
     let turn = entry["question"][0].as_array().into_iter().flatten();
     let said = turn.filter(|message| message["role"] == "user");
@@ -218,7 +220,8 @@ fn livemcp_tools(servers: &Value) -> Vec<CatalogTool> {
     tools
 }
 
-/// Returns the annotators' tools, which are a numbered list.
+/// Returns the tools that the annotators of `entry` listed. Each is a need, with the indexes of the
+/// tools of that name.
 fn livemcp_needs(entry: &Value, by_name: &HashMap<&str, Vec<usize>>) -> Vec<Vec<usize>> {
     let list = text(&entry["Annotator Metadata"]["Tools"]);
     let names = list.lines().map(|line| {
@@ -229,7 +232,8 @@ fn livemcp_needs(entry: &Value, by_name: &HashMap<&str, Vec<usize>>) -> Vec<Vec<
     names.into_iter().filter_map(|name| by_name.get(name).cloned()).collect()
 }
 
-/// Returns the searches of a session, without the tags and labels of that benchmark's prompt.
+/// Returns the searches of the session `entry`, without the tags and labels of the benchmark's
+/// prompt.
 fn livemcp_searches(entry: &Value) -> Vec<String> {
     let messages = entry["messages"].as_array().into_iter().flatten();
     let calls = messages.flat_map(|message| message["tool_calls"].as_array().into_iter().flatten());

@@ -1,4 +1,4 @@
-//! Counts the tokens in lists, answers and sessions of tool search.
+//! Counts the tokens of tool search: in lists, answers and sessions.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -16,12 +16,12 @@ fn count(text: &str) -> usize {
     bpe_openai::cl100k_base().count(text)
 }
 
-/// Returns the tokens of a listed tool: name, description and arguments.
+/// Returns the number of tokens of a tool in `tools/list`: name, description and arguments.
 fn listed(name: &str, description: &str, schema: &Value) -> usize {
     count(&json!({ "name": name, "description": description, "inputSchema": schema }).to_string())
 }
 
-/// Returns the tokens of the folded list of `tools`.
+/// Returns the number of tokens of a list in which `tools` are folded into search tools.
 pub fn folded_list(tools: &[CatalogTool]) -> usize {
     let mut servers: Vec<(String, usize)> = Vec::new();
     for tool in tools {
@@ -35,7 +35,7 @@ pub fn folded_list(tools: &[CatalogTool]) -> usize {
         + listed("tools_read", READ_DESCRIPTION, &call_schema())
 }
 
-/// Returns the name under which the server lists `tool`: with its server as the prefix.
+/// Returns the name under which toolgate lists `tool`: the name of its server, then its own.
 fn served_name(tool: &CatalogTool) -> String {
     if tool.server.is_empty() {
         return tool.name.clone();
@@ -44,7 +44,7 @@ fn served_name(tool: &CatalogTool) -> String {
     format!("{server}_{}", tool.name)
 }
 
-/// Returns the answer to `question` with the best `limit` tools.
+/// Returns the text of the answer to `question`, with the best `limit` tools.
 pub fn answer(
     tools: &[CatalogTool],
     indexed: &IndexedTools,
@@ -54,8 +54,8 @@ pub fn answer(
     answer_in_session(tools, indexed, question, limit, &mut HashSet::new())
 }
 
-/// Returns the answer to `question` in a session that has received the tools at the places `shown`,
-/// and adds those of the answer.
+/// Returns the text of the answer to `question` in a session that has received the tools with the
+/// indexes `shown`. Adds the tools of the answer to `shown`.
 fn answer_in_session(
     tools: &[CatalogTool],
     indexed: &IndexedTools,
@@ -84,7 +84,7 @@ fn ratio(some: usize, all: usize) -> f64 {
     some as f64 / all.max(1) as f64
 }
 
-/// Returns the tables about tokens, measured on the searches of `sessions`.
+/// Returns the tables of token counts, measured on the searches of `sessions`.
 pub fn tables(sessions: &ToolSet) -> String {
     let tools = &sessions.tools;
     let indexed = IndexedTools::new(tools);

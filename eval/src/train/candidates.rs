@@ -1,4 +1,5 @@
-//! Trains the network of the reranker on candidates: the functions of a package for its questions.
+//! Trains the network of the reranker on the candidates that search finds in a package for its
+//! questions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,12 +18,14 @@ use super::network::{self, QuestionCandidateList};
 use crate::set::{EvalPackage, PackageFunction, PackageSplit, load};
 use crate::vectors::CachedModelVectors;
 
-/// Number of candidates by words, and also by vectors.
+/// Number of candidates that words find, and that vectors find in addition.
 const CANDIDATES_EACH: usize = 100;
-/// Overlap of a question with the name of its function below which the overlap counts as low.
+/// Overlap of a question with the name of its function below which the overlap counts as low, from
+/// 0 to 1.
 const OVERLAP_LOW: f32 = 0.34;
 
-/// Sum of the reciprocal ranks of right answers.
+/// Sums of the reciprocal ranks of right answers: over all questions, and over those with low
+/// overlap.
 #[derive(Default, Clone)]
 pub(super) struct ReciprocalRankSum {
     all: f64,
@@ -32,8 +35,8 @@ pub(super) struct ReciprocalRankSum {
 }
 
 impl ReciprocalRankSum {
-    /// Adds a question with `above` candidates before the right answer. Only the first ten ranks
-    /// count.
+    /// Adds a question whose right answer has `above` candidates before it. Only the first ten
+    /// ranks add more than 0.
     pub(super) fn add(&mut self, above: usize, overlap: f32) {
         #[allow(clippy::cast_precision_loss)]
         let reciprocal = if above < 10 { 1.0 / (above as f64 + 1.0) } else { 0.0 };
@@ -63,7 +66,7 @@ impl fmt::Display for ReciprocalRankSum {
     }
 }
 
-/// Returns the number of scores that come before the right one.
+/// Returns the number of candidates that come before the candidate `right`, by their scores.
 pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
     let own = scores[right];
     scores
@@ -73,7 +76,7 @@ pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
         .count()
 }
 
-/// Describes how well the word vectors rank without other signals.
+/// Returns a text about how well the word vectors `model` rank without other signals.
 pub(super) fn evaluate_alone(
     packages: &[EvalPackage],
     model: &StaticEmbeddingModel,
@@ -89,7 +92,7 @@ pub(super) fn evaluate_alone(
     Ok(tally.to_string())
 }
 
-/// The static vectors of a package's functions, with the precision of an index.
+/// Static vectors of a package's functions, rounded as in a search index.
 struct StaticVectors {
     store: VectorStore,
     units: usize,
@@ -105,7 +108,7 @@ impl StaticVectors {
         Ok(Self { store, units: package.units.len() })
     }
 
-    /// Returns the cosine of each function with `query`, or zeros without a query.
+    /// Returns the cosine of each function with the vector `query`, or zeros without a query.
     fn cosines(&self, query: Option<&[f32]>) -> Result<Vec<f32>, VectorsError> {
         let snapshot = self.store.snapshot();
         let Some(query) = query.map(|it| snapshot.prepare_query(it)).transpose()? else {
@@ -118,14 +121,14 @@ impl StaticVectors {
     }
 }
 
-/// Returns the fields of a function.
+/// Returns the texts of the index fields of a function.
 fn texts(unit: &PackageFunction) -> [&str; FIELDS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, "", &unit.body]
 }
 
-/// Package with the counts of its words.
+/// Package whose words are counted as in a search index.
 struct WordCountedPackage {
-    /// Functions that contain a word, with the counts of each field, by word.
+    /// Functions that contain a word, each with the number of occurrences in each field, by word.
     occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
     averages: IndexStatistics,
@@ -170,7 +173,8 @@ impl WordCountedPackage {
         })
     }
 
-    /// Returns the counts of the question's words, by function.
+    /// Returns the functions that contain words of `question`, each with the counts of each word by
+    /// field.
     fn counts(&self, question: &WeightedQuery) -> HashMap<u32, Vec<[u16; FIELDS]>> {
         let mut found: HashMap<u32, Vec<[u16; FIELDS]>> = HashMap::new();
         let concepts = question.concepts.len();
@@ -182,8 +186,8 @@ impl WordCountedPackage {
         found
     }
 
-    /// Returns the candidates that the index would find: the best by words, and the best by
-    /// vectors.
+    /// Returns the candidates that the search index would find: the best functions by words, and
+    /// the best by vectors.
     fn candidates(
         &self,
         question: &WeightedQuery,
@@ -222,14 +226,14 @@ impl WordCountedPackage {
     }
 }
 
-/// Returns the functions with the highest scores.
+/// Returns the [`CANDIDATES_EACH`] functions with the highest scores.
 fn best(mut all: Vec<(f32, u32)>) -> Vec<u32> {
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     all.truncate(CANDIDATES_EACH);
     all.into_iter().map(|it| it.1).collect()
 }
 
-/// Returns a function as the index summarizes it.
+/// Returns the summary of a function that the search index would store.
 fn summary_of(unit: &PackageFunction) -> ChunkSummary {
     ChunkSummary {
         path: unit.path.clone(),
@@ -246,7 +250,7 @@ fn summary_of(unit: &PackageFunction) -> ChunkSummary {
     }
 }
 
-/// Prints how well BM25F ranks with its current weights.
+/// Measures how well BM25F ranks with its current weights, and prints the result.
 pub fn print_bm25f_quality() -> anyhow::Result<()> {
     let mut tally = ReciprocalRankSum::default();
     for package in load(PackageSplit::Tune)? {
@@ -266,19 +270,20 @@ pub fn print_bm25f_quality() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Path of the ranking networks in the checkout.
+/// Path of the folder with the ranking networks in the checkout.
 const NETWORKS: &str = "crates/search/src/rank";
 
-/// The candidates of one question, its overlap, and whether the right answer is among them.
+/// Candidates of one question, its overlap with the function's name, and whether the right answer
+/// is among the candidates.
 struct QuestionCandidates {
     list: QuestionCandidateList,
     overlap: f32,
     found: bool,
 }
 
-/// Trains the network of the reranker on the `tune` packages. Cross-validation in four parts
-/// chooses the best of three sizes. `model` trains the network for vectors of a model, on the
-/// smallest packages with at most that number of functions together.
+/// Trains the network of the reranker on the packages of the split `tune`. Cross-validation in four
+/// parts chooses the best of three sizes. If `model` is set, trains the network for model vectors,
+/// on the smallest packages that have at most `model` functions together.
 pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Result<()> {
     let mut packages = load(PackageSplit::Tune)?;
     if let Some(units) = model {
@@ -329,10 +334,10 @@ pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
     Ok(())
 }
 
-/// Number of tokens of a text that the model reads.
+/// Number of tokens of a text that the sentence model reads.
 const TOKENS: usize = 128;
 
-/// Collects the candidates of the first `per_package` questions of a package.
+/// Returns the candidates for each of the first `per_package` questions of a package.
 fn collect_candidates(
     package: &EvalPackage,
     per_package: usize,
@@ -373,7 +378,7 @@ fn collect_candidates(
     Ok(all)
 }
 
-/// Returns the settings of training a network with `hidden` neurons.
+/// Returns the training settings of a network with `hidden` neurons in its hidden layer.
 fn settings(hidden: usize) -> network::NetworkTrainingSettings {
     network::NetworkTrainingSettings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
 }

@@ -1,16 +1,15 @@
-//! Trains a network that weighs features, so that the right one of a list of candidates comes
-//! first.
+//! Trains a network that weighs features, so that the right candidate of a list comes first.
 
 use toolgate_search::rank::network::RankingNetwork;
 
 use super::random::SplitMix64;
 
-/// Candidates for the answer to one question.
+/// Candidates for the answer to one question, each with its features.
 pub(super) struct QuestionCandidateList {
     pub(super) features: Vec<Vec<f32>>,
-    /// Index of the right candidate.
+    /// Index of the right answer in the list of candidates.
     pub(super) right: usize,
-    /// Weight of the question relative to others.
+    /// Weight of the question in the training, relative to other questions.
     pub(super) weight: f32,
 }
 
@@ -24,7 +23,7 @@ pub(super) struct NetworkTrainingSettings {
     pub(super) seed: u64,
 }
 
-/// Trains a network on `lists` with the optimizer Adam.
+/// Trains a network with `inputs` features on `lists` with the optimizer Adam.
 pub(super) fn train(
     lists: &[&QuestionCandidateList],
     inputs: usize,
@@ -79,8 +78,8 @@ pub(super) fn train(
     network
 }
 
-/// Returns a factor and an offset for scores as logits. With them, a likelihood matches the share
-/// of right candidates among those that have it.
+/// Returns the factor and offset that turn a score into the logit of a probability. The probability
+/// of a score matches the share of right candidates with that score.
 fn calibrate(network: &RankingNetwork, lists: &[&QuestionCandidateList]) -> [f32; 2] {
     let mut scored = Vec::new();
     for list in lists {
@@ -113,7 +112,8 @@ fn calibrate(network: &RankingNetwork, lists: &[&QuestionCandidateList]) -> [f32
     [slope, offset]
 }
 
-/// Adds the gradient of the loss of one list to `gradient`.
+/// Adds the gradient of the loss on one list to `gradient`. `numbers` are the parameters of the
+/// network.
 fn add_gradient(
     list: &QuestionCandidateList,
     numbers: &[f32],
@@ -174,7 +174,7 @@ fn add_gradient(
     }
 }
 
-/// Returns the mean of each input, and the inverse of its standard deviation.
+/// Returns the mean of each feature over all candidates, and the inverse of its standard deviation.
 #[allow(clippy::cast_precision_loss)]
 fn means_and_scales(lists: &[&QuestionCandidateList], inputs: usize) -> (Vec<f32>, Vec<f32>) {
     let mut sums = vec![(0.0_f64, 0.0_f64); inputs];

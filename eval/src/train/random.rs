@@ -1,4 +1,4 @@
-//! Random numbers that are equal in each run.
+//! Random numbers that are the same in every run.
 
 /// Random number generator SplitMix64 with its state.
 pub(crate) struct SplitMix64(pub(crate) u64);
@@ -13,7 +13,7 @@ impl SplitMix64 {
         bits ^ (bits >> 31)
     }
 
-    /// Returns a random number from 0 to 1.
+    /// Returns a random number from 0 to 1, evenly distributed.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1_u64 << 24) as f32
@@ -24,7 +24,7 @@ impl SplitMix64 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }
 
-    /// Shuffles the elements of `all`.
+    /// Shuffles the elements of `all` randomly.
     pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
         for index in (1..all.len()).rev() {
             let other = usize::try_from(self.next() % (index as u64 + 1)).unwrap_or(0);

@@ -1,55 +1,56 @@
 //! Trains a vector for each word on functions and the sentences that describe them.
 //!
-//! Words of questions and words of functions get similar vectors if people use one for the other.
-//! The two sides have separate rows that only start equal. The vector of a text is the sum of those
-//! of its words, normalized to length 1. A batch contains functions of few packages, so that wrong
-//! answers are plausible.
+//! Words of questions and words of code get similar vectors if people use one for the other. Each
+//! word has one vector for questions and one for code, which are equal before the training. The
+//! vector of a text is the sum of the vectors of its words, normalized to length 1. A batch
+//! contains functions of few packages, so that wrong answers are plausible.
 
 use std::collections::HashMap;
 
 use super::random::SplitMix64;
 
-/// Number of dimensions of a vector.
+/// Number of dimensions of each word vector.
 pub(super) const D: usize = 256;
-/// Number of parts of a function that are trained on: name, within, path, head, body.
+/// Number of parts of a function that are trained on: name, containing items, path, head, body.
 pub(super) const PARTS: usize = 5;
 
-/// The numbers of words, each with the weight of the word.
+/// Numbers of words, each with the weight of the word.
 pub(super) type WeightedWordIds = Vec<(u32, f32)>;
 
-/// A sentence and the function that it describes, as words by number.
+/// Sentence and the function that it describes, with their words as numbers.
 pub(super) struct TrainingPair {
     pub(super) package: u32,
     pub(super) query: WeightedWordIds,
     pub(super) parts: [WeightedWordIds; PARTS],
 }
 
-/// Trained table of word vectors.
+/// Table of word vectors during and after the training.
 #[derive(Clone)]
 pub(super) struct TrainedWordTable {
     /// Vectors of words in questions, one row for each word.
     pub(super) query_rows: Vec<f32>,
     /// Vectors of words in code, one row for each word.
     pub(super) code_rows: Vec<f32>,
-    /// Weight of each part of a function.
+    /// Weight of each part of a function, such as its name or its body.
     pub(super) gains: [f32; PARTS],
 }
 
-/// Settings for the training of the word vectors.
+/// Settings for the training of word vectors.
 pub(super) struct TableTrainingSettings {
     pub(super) epochs: usize,
     pub(super) batch: usize,
-    /// Number of functions of one package that are in a batch together.
+    /// Number of functions of one package that a batch contains.
     pub(super) group_size: usize,
     pub(super) rate: f32,
     pub(super) scale: f32,
-    /// Share of the words that are left out at random.
+    /// Share of the words that are left out at random in each batch, from 0 to 1.
     pub(super) dropout: f32,
     pub(super) decay: f32,
     pub(super) seed: u64,
 }
 
-/// Returns logarithmic weights for counts, normalized to length 1.
+/// Returns a weight for each word by the logarithm of its count. All weights are normalized to
+/// length 1.
 pub(super) fn weigh(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
     let mut all: Vec<(u32, f32)> =
         counts.into_iter().map(|(word, count)| (word, 1.0 + (count as f32).ln())).collect();
@@ -62,7 +63,8 @@ pub(super) fn weigh(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
 }
 
 impl TrainedWordTable {
-    /// Returns the table before training: a random direction for each word, longer for rarer words.
+    /// Returns the table before the training: a random direction for each word. Vectors of rarer
+    /// words are longer.
     pub(super) fn start(rarity: &[f32], seed: u64) -> Self {
         let mut random = SplitMix64(seed);
         let mut rows = Vec::with_capacity(rarity.len() * D);
@@ -102,7 +104,7 @@ fn add(sum: &mut [f32], table: &[f32], words: &[(u32, f32)], gain: f32) {
     }
 }
 
-/// Scales a vector to length 1, and returns its length before.
+/// Scales `vector` to length 1, and returns its previous length.
 pub(super) fn normalize(vector: &mut [f32]) -> f32 {
     let length = dot(vector, vector).sqrt().max(1e-6);
     for it in vector {
@@ -111,7 +113,8 @@ pub(super) fn normalize(vector: &mut [f32]) -> f32 {
     length
 }
 
-/// Returns the dot product, with sixteen sums that the compiler can vectorize.
+/// Returns the dot product of `a` and `b`. Adds up sixteen sums, so that the compiler can vectorize
+/// the loop.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 16];
     for (a, b) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
@@ -122,7 +125,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// Optimizer Adam, for the rows that a batch touched.
+/// State of the optimizer Adam, which updates only the rows that a batch uses.
 struct AdamOptimizer {
     first: Vec<f32>,
     second: Vec<f32>,
@@ -175,7 +178,8 @@ impl AdamOptimizer {
     }
 }
 
-/// Trains `table` on `pairs`, and calls `on_epoch` after every epoch.
+/// Trains `table` on `pairs`, and calls `on_epoch` with the epoch, its loss and the table after
+/// every epoch.
 pub(super) fn train(
     table: &mut TrainedWordTable,
     pairs: &[TrainingPair],
@@ -215,7 +219,7 @@ pub(super) fn train(
     }
 }
 
-/// Splits all pairs into batches. Each batch consists of groups of one package each.
+/// Splits all pairs into batches. Each batch consists of groups of pairs from one package each.
 fn batches(
     pairs: &[TrainingPair],
     settings: &TableTrainingSettings,
@@ -246,7 +250,7 @@ fn batches(
     batches
 }
 
-/// Trains on one batch of pairs and returns the loss.
+/// Trains on one batch of pairs and returns the loss before the update.
 #[allow(clippy::too_many_arguments)]
 fn step(
     table: &mut TrainedWordTable,
@@ -352,7 +356,7 @@ fn step(
     loss / n as f32
 }
 
-/// Returns the slope with respect to a vector before it was normalized.
+/// Converts a gradient by a normalized vector into the gradient by the vector before normalization.
 fn slope_before_normalization(slope: &[f32], (vector, length): &(Vec<f32>, f32)) -> Vec<f32> {
     let along = dot(slope, vector);
     slope.iter().zip(vector).map(|(slope, it)| (slope - along * it) / length).collect()

@@ -1,5 +1,5 @@
-//! A server with one tool of its own. toolgate provides everything else: transports, gate and audit
-//! log.
+//! Example of a server with one tool of its own. toolgate provides everything else: transports,
+//! policy, limits and audit log.
 //!
 //! `example-echo stdio` serves the process that started it. `example-echo http [ADDRESS]` serves at
 //! `http://ADDRESS/mcp`.
@@ -78,7 +78,7 @@ async fn http(address: &str) -> anyhow::Result<()> {
     Ok(serve_http(&server, listeners, &config, shutdown::on_signal()?).await?)
 }
 
-/// Prepares a server with the default settings.
+/// Prepares a server with the default settings and the example tool.
 fn prepare() -> anyhow::Result<(Config, PreparedServer)> {
     let config = Config::default();
     let server = ServerBuilder::new("echo", env!("CARGO_PKG_VERSION"))

@@ -1,4 +1,4 @@
-//! Tools that return each kind of content: text, image, audio, resource, and a failure.
+//! Example tools that return each kind of content: text, image, audio, resource, and a failure.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,10 +11,10 @@ use toolgate_contract::{
 
 /// PNG image of a red dot.
 pub(crate) const DOT: &[u8] = include_bytes!("dot.png");
-/// Audio clip that is short and silent.
+/// Short audio clip (WAV) without a sound.
 const SILENCE: &[u8] = include_bytes!("silence.wav");
 
-/// Adds the examples of this module to `builder`.
+/// Adds the tools of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
         .tool(SimpleTextTool)
@@ -126,7 +126,7 @@ impl Tool for FailingTool {
     }
 }
 
-/// A tool with a handwritten schema. Clients must receive it unchanged.
+/// Tool whose input schema is written by hand. Clients must receive the schema unchanged.
 struct HandwrittenSchemaTool;
 
 impl Tool for HandwrittenSchemaTool {
@@ -174,7 +174,7 @@ impl Tool for HandwrittenSchemaTool {
     }
 }
 
-/// A tool with an argument that is also sent as an HTTP header, so that proxies can read it.
+/// Tool with an argument that clients also send as an HTTP header, so that proxies can read it.
 struct CustomHeaderTool;
 
 #[derive(Deserialize, JsonSchema)]

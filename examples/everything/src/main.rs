@@ -1,4 +1,5 @@
-//! A server that offers one of everything: each kind of tool, prompt, resource and skill.
+//! Example of a server that offers one of everything: each kind of tool, prompt, resource and
+//! skill.
 //!
 //! `example-everything ADDRESS` serves at `http://ADDRESS/mcp`. `example-everything stdio` serves
 //! the process that started it. Its names and texts are those that MCP's own conformance suite

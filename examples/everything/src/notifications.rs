@@ -1,4 +1,4 @@
-//! Tools that send log messages, progress and notifications of changes.
+//! Example tools that send log messages, progress and notifications of changes.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use toolgate_contract::{
     UnstructuredResult,
 };
 
-/// A pause after which clients receive messages separately.
+/// Pause between two messages, after which clients receive them separately.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Adds the examples of this module to `builder`.
+/// Adds the tools of this module to `builder`. The tools report changes through `changes`.
 pub(crate) fn add(builder: ServerBuilder, changes: &ChangeFeed) -> ServerBuilder {
     builder
         .tool(LoggingTool)
@@ -79,7 +79,7 @@ impl Tool for ProgressTool {
     }
 }
 
-/// A tool that closes its connection. Clients must reconnect for the answer.
+/// Tool that closes the connection of its call. Clients must reconnect to get the answer.
 struct ReconnectionTool;
 
 impl Tool for ReconnectionTool {

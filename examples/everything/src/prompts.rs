@@ -1,4 +1,5 @@
-//! Prompts: with and without arguments, with images and resources, and one that asks a question.
+//! Example prompts: with and without arguments, with images and resources, and one that asks a
+//! question.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use toolgate_contract::{
 use crate::content::DOT;
 use crate::rounds::{field, one_field};
 
-/// Adds the examples of this module to `builder`.
+/// Adds the prompts of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
         .prompt(SimplePrompt)
@@ -21,7 +22,7 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
         .prompt(AskingPrompt)
 }
 
-/// Returns a prompt with messages of the user, in order.
+/// Returns a prompt whose messages are `contents`, all from the user and in order.
 fn user_messages(contents: impl IntoIterator<Item = ContentBlock>) -> RenderedPrompt {
     RenderedPrompt {
         description: None,

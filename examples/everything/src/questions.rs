@@ -1,4 +1,4 @@
-//! Tools that send questions to the client, and return the answers.
+//! Example tools that send questions to the client, and return the answers.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use toolgate_contract::{
     UnstructuredResult,
 };
 
-/// Adds the examples of this module to `builder`.
+/// Adds the tools of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
         .tool(SamplingTool)
@@ -20,7 +20,7 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
         .tool(ElicitEnumsTool)
 }
 
-/// Returns the name of a choice in the protocol, and the content of the form.
+/// Returns MCP's name for the person's action (such as accept), and the content of the form.
 fn action_and_content(choice: ElicitationAnswer) -> (&'static str, Value) {
     match choice {
         ElicitationAnswer::Accepted(content) => ("accept", Value::Object(content)),
@@ -214,7 +214,7 @@ impl Tool for ElicitEnumsTool {
     }
 }
 
-/// Shows a form and returns the person's choice as text.
+/// Shows a form to the person, and returns the person's action and answers as text.
 async fn ask_and_report(
     ctx: &ToolContext,
     message: &str,

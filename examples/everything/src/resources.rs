@@ -1,4 +1,4 @@
-//! Resources: a text, bytes, one to watch, and a template.
+//! Example resources: a text, bytes, one to watch, and a template.
 
 use serde_json::json;
 use toolgate::{ServerBuilder, StaticResourceSource};
@@ -6,7 +6,7 @@ use toolgate_contract::{ResourceData, ResourceSpec, ResourceTemplate};
 
 use crate::content::DOT;
 
-/// Adds the examples of this module to `builder`.
+/// Adds the resources of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     let text = ResourceSpec::new("test://static-text", "static-text")
         .with_description("A text that never changes.")

@@ -1,4 +1,5 @@
-//! Tools that ask with keys of their own, for clients that repeat the call with the answers.
+//! Example tools that name each of their questions with a key. Clients repeat the call with the
+//! answers by key.
 
 use serde_json::{Value, json};
 use toolgate::ServerBuilder;
@@ -7,7 +8,7 @@ use toolgate_contract::{
     SamplingRequest, Tool, ToolContext, ToolError, UnstructuredResult,
 };
 
-/// Adds the examples of this module to `builder`.
+/// Adds the tools of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
         .tool(ElicitationRoundTool)
@@ -20,12 +21,12 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
         .tool(ClientCapabilitiesTool)
 }
 
-/// Returns the schema of a form with one field.
+/// Returns the JSON schema of a form with the required field `name` of the type `kind`.
 pub(crate) fn one_field(name: &str, kind: &str) -> Value {
     json!({ "type": "object", "properties": { name: { "type": kind } }, "required": [name] })
 }
 
-/// Returns the content of the field `name`, or `None` if the person did not fill in the form.
+/// Returns the text of the form field `name`, or `None` if the person did not fill in the form.
 pub(crate) fn field(choice: &ElicitationAnswer, name: &str) -> Option<String> {
     match choice {
         ElicitationAnswer::Accepted(content) => Some(content.get(name)?.as_str()?.to_owned()),

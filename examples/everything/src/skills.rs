@@ -1,4 +1,4 @@
-//! Example of a skill, whose files are resources.
+//! Example of a skill whose files are resources.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -7,21 +7,21 @@ use toolgate_contract::{
     ResourceSpec, Skill, SkillFile, SkillFileList, SkillSource, ToolContext, ToolFuture,
 };
 
-/// Name of the skill.
+/// Name of the example skill.
 const NAME: &str = "brewing-tea";
-/// Description of the skill.
+/// Description of the skill, by which a model decides when to load the skill.
 const ABOUT: &str = "Brews tea. Use when somebody asks for a cup of tea.";
 /// URI of the skill's folder.
 const FOLDER: &str = "skill://brewing-tea";
 
-/// The files of the skill, by their paths in its folder.
+/// Files of the skill: path in the skill's folder, and content.
 const FILES: [(&str, &str); 3] = [
     ("SKILL.md", include_str!("skill/SKILL.md")),
     ("references/black.md", include_str!("skill/references/black.md")),
     ("references/green.md", include_str!("skill/references/green.md")),
 ];
 
-/// Adds the examples of this module to `builder`.
+/// Adds the skill of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     let resources =
         FILES.iter().fold(StaticResourceSource::new("skills"), |resources, (path, text)| {
@@ -40,10 +40,10 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder.resources(resources).skills(BrewingSkillSource(skill()))
 }
 
-/// Source of the example skill.
+/// Skill source that offers only the example skill.
 struct BrewingSkillSource(Skill);
 
-/// Returns the skill with the digests of its files.
+/// Returns the example skill with the digests of its files.
 fn skill() -> Skill {
     let fields = [("name", NAME), ("description", ABOUT)];
     let front_matter: Map<String, Value> =

@@ -1,4 +1,4 @@
-//! Tools that run as jobs: never, if preferred, or always.
+//! Example tools that run as jobs: never, if the client prefers a job, or always.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use toolgate_contract::{
 
 use crate::rounds::{field, one_field};
 
-/// Adds the examples of this module to `builder`.
+/// Adds the tools of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder
         .tool(GreetTool)
@@ -171,11 +171,12 @@ impl Tool for TwoQuestionsJobTool {
     }
 }
 
-/// A tool that asks before its job is created, and uses the answer in the job.
+/// Tool that asks a question before its job is created, and uses the answer in the job.
 struct QuestionBeforeTaskTool;
 
 impl QuestionBeforeTaskTool {
-    /// Asks for a name. A repeated question gets the same answer.
+    /// Asks the person for a name. If the call already has an answer to this question, returns that
+    /// answer.
     async fn ask_name(ctx: &ToolContext) -> Result<String, ToolError> {
         let form = one_field("name", "string");
         let choice = ctx.ask_form("user_name", "What is your name?", form).await?;

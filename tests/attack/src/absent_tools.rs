@@ -1,5 +1,5 @@
-//! Cases of attacks with tools that no dialect may offer, by any name. Programs may do the same,
-//! but only inside the workspace.
+//! Attack cases about tools that must not exist in any dialect under any name. A program may do
+//! what such a tool would do, but only inside the workspace.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ use super::oracle::summary;
 use super::server::sh;
 use super::variants::ABSENT_TOOLS;
 
-/// Returns true if the case checks that a tool does not exist.
+/// Returns true if the attack case `id` checks that a tool does not exist.
 pub(super) fn is_absent_tool_case(id: &str) -> bool {
     matches!(id, "R10" | "C03" | "G08" | "G12" | "G16" | "G17" | "X51" | "H24")
 }
 
-/// Returns words that the name of the case's tool would contain, if the tool existed.
+/// Returns words that the tool of the attack case `id` would have in its name, if the tool existed.
 fn forbidden_words(id: &str) -> &'static [&'static str] {
     match id {
         "R10" => &["unzip", "extract", "archive", "unpack", "untar", "decompress"],
@@ -28,8 +28,8 @@ fn forbidden_words(id: &str) -> &'static [&'static str] {
     }
 }
 
-/// Checks that no tool has a forbidden name, that calls of the case's own tool are refused, and
-/// that a program that does the same changes nothing outside the workspace.
+/// Checks that no tool has a forbidden name, that calls of the case's tool are refused, and that a
+/// program that does the tool's work changes nothing outside the workspace.
 pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let words = forbidden_words(&attempt.case.id);
     for tool in client.tools()? {
@@ -70,7 +70,8 @@ pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut AttackClie
     Ok(results)
 }
 
-/// Lets a program do what the tool would do, outside and inside the workspace.
+/// Runs a program that does what the absent tool would do, once outside and once inside the
+/// workspace.
 fn try_with_program(attempt: &mut AttackAttempt, client: &mut AttackClient) -> anyhow::Result<()> {
     let outside = attempt.folders.fill("{EVIL}/w");
     let inside = attempt.folders.fill("{WS}/inside-w");
@@ -116,7 +117,7 @@ fn try_with_program(attempt: &mut AttackAttempt, client: &mut AttackClient) -> a
     Ok(())
 }
 
-/// Configures a merge driver in the repository, and calls the tools that could run it.
+/// Configures a merge driver in the git repository, and calls the tools that could run the driver.
 fn trigger_merge_driver(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,

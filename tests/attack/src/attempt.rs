@@ -1,4 +1,4 @@
-//! Attempt at one attack case: set up, performed, checked and judged.
+//! One attempt at an attack case: its setup, the attack, the checks and the verdict.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::server::{AllocatedMemoryWatch, AttackServerLaunch, AttackedServer};
 use super::variants::AttackCallVariant;
 use super::{invariants, oracle, perform, setup};
 
-/// A running attempt of an attack, over one dialect and transport.
+/// Attempt at an attack case over one dialect and transport, with everything recorded so far.
 pub(super) struct AttackAttempt {
     pub(super) case: AttackCase,
     pub(super) variant: AttackCallVariant,
@@ -26,22 +26,24 @@ pub(super) struct AttackAttempt {
     pub(super) folders: AttackFolders,
     pub(super) launch: AttackServerLaunch,
     pub(super) listeners: AttackListeners,
-    /// Failures of the server or of the harness, one line each.
+    /// Failures of the server or of the test program, one line each.
     pub(super) failures: Vec<String>,
-    /// Details of the attempt that are no failures, for example counts.
+    /// Details of the attempt that are not failures, for example counts.
     pub(super) notes: Vec<String>,
-    /// The reason why this machine cannot run the attempt.
+    /// Reason why this machine cannot run the attempt, or `None` if it can.
     pub(super) skip_reason: Option<String>,
-    /// Findings of the case's code, by the name of the assertion.
+    /// Findings that the code of the case recorded, by the name of the assertion that checks them.
     pub(super) findings: BTreeMap<String, Result<(), String>>,
-    /// Bytes from clients that are closed, and from the log of the server.
+    /// Bytes that closed clients received, and the log of the stopped server.
     pub(super) received: Vec<u8>,
-    /// The state of `{EVIL}` before the attack, and the names beside the workspace.
+    /// State of the folder outside the workspace (`{EVIL}` in cases) before the attack, and the
+    /// names of files and folders beside the workspace.
     pub(super) outside_before: Option<(FolderSnapshot, Vec<String>)>,
     pub(super) workspace_before: Option<FolderSnapshot>,
-    /// Work that runs in the background. Dropping this value stops the work.
+    /// Threads and processes that run during the attempt. Dropping a value stops its thread or
+    /// process.
     pub(super) background: Vec<Box<dyn Send>>,
-    /// The peak memory of the server above its memory before the attack.
+    /// Peak memory of the server during the attack minus its memory before the attack, in MiB.
     pub(super) memory_growth_mib: u64,
     /// True if the server may exit, or be killed, during the attack.
     pub(super) may_exit: bool,
@@ -53,16 +55,16 @@ pub(super) struct AttackCallResult {
     pub(super) tool: String,
     pub(super) response: AttackResponse,
     pub(super) elapsed: Duration,
-    /// The outcome in the audit record of the call.
+    /// Outcome of the call in its audit record, if there is a record.
     pub(super) recorded_outcome: Option<String>,
-    /// True if the case's assertions apply to this call.
+    /// True if the assertions of the attack case apply to this call.
     pub(super) is_judged: bool,
 }
 
-/// The results of the calls of an attempt, or the reason why the harness could not make them.
+/// Results of the calls of an attempt, or the error that kept the test program from making them.
 pub(super) type CallResults = anyhow::Result<Vec<AttackCallResult>>;
 
-/// The result of an attempt. It succeeded if there are no failures.
+/// Verdict about an attempt. The attempt succeeded if the verdict has no failures.
 #[derive(Debug, Default)]
 pub(super) struct AttackAttemptVerdict {
     pub(super) failures: Vec<String>,
@@ -71,7 +73,8 @@ pub(super) struct AttackAttemptVerdict {
 }
 
 impl AttackAttemptVerdict {
-    /// Returns the verdict of an attempt that the harness could not make.
+    /// Returns a failed verdict for an attempt that the test program could not make because of
+    /// `err`.
     pub(super) fn harness_failure(err: &anyhow::Error) -> Self {
         Self { failures: vec![format!("the harness: {err:#}")], ..Self::default() }
     }
@@ -111,7 +114,7 @@ impl AttackAttempt {
         })
     }
 
-    /// Runs the attempt. An error of the harness or of the server is a failure, too.
+    /// Runs the attempt and returns the verdict. Errors of the test program count as failures, too.
     pub(super) fn run(mut self) -> AttackAttemptVerdict {
         if let Err(err) = self.run_steps() {
             self.failures.push(format!("{err:#}"));
@@ -147,7 +150,7 @@ impl AttackAttempt {
         Ok(())
     }
 
-    /// Returns the present state of `{EVIL}`.
+    /// Returns the current state of the folder outside the workspace (`{EVIL}` in cases).
     pub(super) fn outside_snapshot(&self) -> anyhow::Result<FolderSnapshot> {
         let snapshot = FolderSnapshot::take(&self.folders.evil)?;
         // The server may replace a hard link in the workspace.
@@ -173,7 +176,8 @@ impl AttackAttempt {
         Ok(results)
     }
 
-    /// Checks that the server still answers, stops it, and keeps all that it sent and logged.
+    /// Checks that the server still answers, and stops it. Keeps its log and all bytes that the
+    /// client received.
     pub(super) fn check_alive_and_stop(
         &mut self,
         server: &mut AttackedServer,
@@ -194,7 +198,7 @@ impl AttackAttempt {
         self.stop(server, client);
     }
 
-    /// Stops the server, and keeps all that it sent and logged.
+    /// Stops the server. Keeps its log and all bytes that the client received.
     pub(super) fn stop(&mut self, server: &mut AttackedServer, client: &mut AttackClient) {
         client.close();
         let exit = if client.route.transport == AttackTransport::Stdio {
@@ -218,7 +222,8 @@ impl AttackAttempt {
         }
     }
 
-    /// Records a finding for the assertion `name`. A bad finding stays, whatever follows it.
+    /// Records a finding for the assertion `name`. Once an error is recorded, later findings do not
+    /// replace it.
     pub(super) fn record_finding(&mut self, name: &str, finding: Result<(), String>) {
         let recorded = self.findings.entry(name.to_owned()).or_insert(Ok(()));
         if recorded.is_ok() {
@@ -227,7 +232,7 @@ impl AttackAttempt {
     }
 }
 
-/// Calls a tool and measures how long it takes. The assertions apply to the result.
+/// Calls a tool and measures the duration. The assertions of the case will check the result.
 pub(super) fn call(
     client: &mut AttackClient,
     tool: &str,
@@ -240,7 +245,7 @@ pub(super) fn call(
     Ok(AttackCallResult { tool, response, elapsed, recorded_outcome: None, is_judged: true })
 }
 
-/// Replaces the placeholders in all strings of `value`.
+/// Replaces the placeholders of the attack cases, such as `{WS}`, in all strings of `value`.
 pub(super) fn fill(value: &Value, folders: &AttackFolders) -> Value {
     match value {
         Value::String(text) => Value::String(folders.fill(text)),

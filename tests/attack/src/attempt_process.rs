@@ -1,4 +1,5 @@
-//! Runs each attempt in a process of its own, which adopts every process that the server leaves.
+//! Runs each attempt in a separate process, which adopts every process that the server leaves
+//! running.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,34 +20,34 @@ use super::invariants::descendants;
 use super::oracle::LATE;
 use super::plan::{PlannedAttackAttempt, all_cases, variants};
 
-/// The first argument of a process that runs one attempt.
+/// First command-line argument of a process that runs one attempt.
 pub(super) const ATTEMPT_COMMAND: &str = "__attempt";
-/// The time limit of one attempt.
+/// Time limit of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(150);
-/// The maximum number of open files of an attempt. Some attempts need more connections than the
+/// Number of files that an attempt may have open. Some attempts open more connections than the
 /// default limit of a shell allows.
 const OPEN_FILES: u64 = 8192;
 
-/// Programs and folder that all attempts of a run use.
+/// Programs and folders that all attempts of a run share.
 #[derive(Debug)]
 pub(super) struct AttackRunEnvironment {
-    /// Path of the program that runs attempts.
+    /// Path of this attack program, which runs each attempt as a new process.
     pub(super) attack: PathBuf,
-    /// Path of the server program under attack.
+    /// Path of the toolgate executable under attack.
     pub(super) toolgate: PathBuf,
-    /// The folder that contains the folders of all attempts.
+    /// Folder in which each attempt gets a subfolder.
     pub(super) base: PathBuf,
-    /// True to keep the folders of attempts.
+    /// True to keep the folders of attempts after the run.
     pub(super) keep: bool,
     pub(super) length: AttackAttemptLength,
 }
 
-/// The length of attempts that repeat a call, for example to win a race.
+/// Length of attempts that repeat a call, for example to win a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttackAttemptLength {
-    /// Length with all repetitions, as in `cargo xtask attack`.
+    /// All repetitions, as in `cargo xtask attack`.
     Full,
-    /// Length with a quarter of the calls, as in a test.
+    /// A quarter of the repetitions, as in tests.
     Short,
 }
 
@@ -58,8 +59,7 @@ impl AttackAttemptLength {
         }
     }
 
-    /// Returns the number of repetitions of an attempt of this length, if a full attempt has `full`
-    /// of them.
+    /// Returns the number of repetitions for this length, if a full attempt repeats `full` times.
     pub(super) fn repetitions(self, full: usize) -> usize {
         match self {
             Self::Full => full,
@@ -69,22 +69,22 @@ impl AttackAttemptLength {
 }
 
 impl AttackRunEnvironment {
-    /// Returns an environment for full attempts against the server `toolgate`, with a new folder of
-    /// this process.
+    /// Returns an environment for full attempts against the executable `toolgate`, with a new
+    /// folder for this run.
     pub(super) fn new(attack: PathBuf, toolgate: PathBuf, keep: bool) -> anyhow::Result<Self> {
         let base = std::env::temp_dir().join(format!("toolgate-attack-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| base.display().to_string())?;
         Ok(Self { attack, toolgate, base, keep, length: AttackAttemptLength::Full })
     }
 
-    /// Removes the folders of the run.
+    /// Deletes the folders of the run.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         _ = std::fs::remove_dir_all(self.base_in_memory());
         std::fs::remove_dir_all(&self.base).context("cannot remove the folder of the run")
     }
 
-    /// Runs one attempt in a new process. If its only failure is that it took too long, it runs
-    /// once more: other work may have delayed it.
+    /// Runs one attempt in a new process. If the only failure is a missed time limit, runs the
+    /// attempt once more, because a busy machine may have delayed it.
     pub(super) fn run_attempt(
         &self,
         case: &AttackCase,
@@ -152,8 +152,8 @@ impl AttackRunEnvironment {
         })
     }
 
-    /// Returns the folder for the attempts at a case. Cases with many or large files get one in
-    /// memory if possible.
+    /// Returns the parent folder for attempts at `case`. For cases with many or large files,
+    /// returns a folder in memory if possible.
     fn base_for(&self, case: &AttackCase) -> PathBuf {
         let in_memory = self.base_in_memory();
         if matches!(case.id.as_str(), "R03" | "R12") && std::fs::create_dir_all(&in_memory).is_ok()
@@ -168,8 +168,8 @@ impl AttackRunEnvironment {
     }
 }
 
-/// Runs one attempt in this process and prints its verdict. The words are the case, the variant,
-/// the route, the length, the server and the folder.
+/// Runs one attempt in the current process and prints its verdict as JSON. `words` are the case,
+/// variant, route, length, server and folder.
 pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     let [id, variant, route, length, binary, folder] = words else {
         bail!("`{ATTEMPT_COMMAND}` needs six arguments")
@@ -195,7 +195,8 @@ pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Allows this process and its children as many open files as attacks need.
+/// Raises the limit of open files for this process and its children to the number that attacks
+/// need.
 pub(super) fn raise_open_files_limit() -> anyhow::Result<()> {
     let mut files = getrlimit(Resource::Nofile);
     files.current = files.maximum.map(|most| most.min(OPEN_FILES));

@@ -1,40 +1,39 @@
-//! Cases of attacks: each line of `attacks.jsonl` or `extra.jsonl` has the attack and the
-//! conditions afterwards.
+//! Attack cases. Each line of `attacks.jsonl` or `extra.jsonl` defines an attack, and conditions
+//! that must hold after it.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// Attack with the steps to take and the conditions to check.
+/// Attack case: the setup, the call that attacks, and the conditions to check.
 #[derive(Debug, Clone)]
 pub(super) struct AttackCase {
     pub(super) id: String,
     pub(super) title: String,
-    /// Lines for a shell, with placeholders. If they are prose, `setup.rs` has code instead.
+    /// Shell commands with placeholders that prepare the workspace. If they are prose, `setup.rs`
+    /// has code for the case.
     pub(super) setup: Vec<String>,
     pub(super) input: Value,
     pub(super) assertions: Vec<AttackCaseAssertion>,
-    /// True if the case is in `extra.jsonl`.
+    /// True if the case comes from `extra.jsonl`.
     pub(super) is_extra: bool,
 }
 
-/// Condition that must hold after the attack.
+/// Condition that the results of an attack case must meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AttackCaseAssertion {
-    /// Condition that the call fails for one of these reasons, or for any reason if the list is
-    /// empty.
+    /// The call must fail for one of these reasons, or for any reason if the list is empty.
     Error(Vec<ExpectedRefusalReason>),
-    /// Condition that the call succeeds.
+    /// The call must succeed.
     Ok,
-    /// Condition that the call succeeds, or fails for one of these reasons.
+    /// The call must succeed, or fail for one of these reasons.
     OkOrError(Vec<ExpectedRefusalReason>),
-    /// Condition that the call fails, or that every byte that the call does not edit stays the
-    /// same.
+    /// The call must fail, or keep every byte of the file that it does not edit.
     ErrorOrBytesPreserved,
-    /// Condition that the server refuses the message with one of these JSON-RPC error codes.
+    /// The server must refuse the message with one of these JSON-RPC error codes.
     RpcError(Vec<i64>),
-    /// Condition that the HTTP status is one of these.
+    /// The HTTP status of the response must be one of these.
     Status(Vec<u16>),
     Exists(String),
     NotExists(String),
@@ -49,13 +48,13 @@ pub(super) enum AttackCaseAssertion {
     ExitNonzero,
     RpcStreamValid,
     WorkspaceUnchanged,
-    /// Condition that is an invariant, which is checked after every case.
+    /// Invariant that is checked after every case, so that nothing else is checked here.
     Invariant,
-    /// Condition that the code of the case recorded a good finding of this name.
+    /// The code of the case must have recorded a finding of this name, without an error.
     Finding(String),
 }
 
-/// Reason of a refusal, as the cases of attacks spell it.
+/// Reason of a refusal, as the files of attack cases spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExpectedRefusalReason {
     PathEscape,
@@ -69,7 +68,7 @@ pub(super) enum ExpectedRefusalReason {
     TooLarge,
 }
 
-/// Names of findings that only the code of a case can record.
+/// Names of findings that only code for a single attack case can record.
 const FINDINGS: [&str; 17] = [
     "linearizable",
     "etag_changed",
@@ -90,7 +89,7 @@ const FINDINGS: [&str; 17] = [
     "race:outside_unchanged",
 ];
 
-/// Reads all cases of a file. An error names the line.
+/// Reads all attack cases in `file`. An error contains the number of the invalid line.
 pub(super) fn load(file: &Path, is_extra: bool) -> anyhow::Result<Vec<AttackCase>> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -123,7 +122,8 @@ fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<AttackCase> {
 }
 
 impl AttackCase {
-    /// Returns the name of the case's test: the id and the title, as words in lower case.
+    /// Returns the name of the test for this case: the id and the words of the title, in lower
+    /// case.
     pub(super) fn test_name(&self) -> String {
         let text = format!("{} {}", self.id, self.title).to_ascii_lowercase();
         let words =
@@ -133,7 +133,7 @@ impl AttackCase {
 }
 
 impl AttackCaseAssertion {
-    /// Parses an entry of `asserts`. An unknown one is an error.
+    /// Parses an assertion in the list `asserts` of a case. An unknown assertion is an error.
     pub(super) fn parse(word: &str) -> anyhow::Result<Self> {
         let (name, value) = word.split_once(':').unwrap_or((word, ""));
         Ok(match name {
@@ -198,7 +198,7 @@ impl ExpectedRefusalReason {
     }
 }
 
-/// Parses a bytes literal of Python, `b'…'`.
+/// Parses a bytes literal in Python syntax, `b'…'`.
 fn parse_python_bytes(literal: &str) -> anyhow::Result<Vec<u8>> {
     let inner = literal.strip_prefix("b'").and_then(|rest| rest.strip_suffix('\''));
     let mut rest = inner.context("not b'…'")?.bytes();

@@ -1,4 +1,5 @@
-//! Cases as tests: one test for each case, which attempts each variant and each dialect.
+//! Runs attack cases as tests. The test of a case attempts each of its variants, and uses each
+//! dialect at least once.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,36 +14,36 @@ use super::offered_tools::OfferedToolNames;
 use super::plan::{PlannedAttackAttempt, all_cases, attempts};
 use super::report::AttackCaseOutcome;
 
-/// Attack case that runs as a test.
+/// Attack case that can run as one test.
 #[derive(Debug)]
 pub struct AttackCaseTest(AttackCase);
 
-/// Outcome of an attack case that did not fail.
+/// Outcome of an attack case that found no vulnerability.
 #[derive(Debug)]
 pub enum AttackCaseTestOutcome {
-    /// All attempts failed to break the server. The text has the dialects.
+    /// All attempts were made, and none broke the server. The text lists the dialects.
     Passed(String),
-    /// The case cannot run on this machine, for this reason.
+    /// This machine cannot run the case, for this reason.
     Skipped(String),
 }
 
 impl AttackCaseTest {
-    /// Returns a test for each case.
+    /// Returns a test for each attack case.
     ///
     /// # Errors
     ///
-    /// If a file of cases cannot be read.
+    /// If a file of attack cases cannot be read.
     pub fn all() -> Result<Vec<Self>> {
         Ok(all_cases()?.into_iter().map(Self).collect())
     }
 
-    /// Returns the name of the test: the id of the case and the words of its title.
+    /// Returns the name of the test: the id and the words of the title of the attack case.
     #[must_use]
     pub fn name(&self) -> String {
         self.0.test_name()
     }
 
-    /// Runs attempts at the case, one after the other, against the server beside `attack_program`.
+    /// Makes attempts at the case, one after another, against the server beside `attack_program`.
     /// They include each variant and each dialect at least once, over alternating transports.
     /// `cargo xtask attack` attempts each variant in each dialect over each transport.
     ///
@@ -77,8 +78,9 @@ impl AttackCaseTest {
     }
 }
 
-/// Returns as few attempts as have each variant and each dialect at least once. `shift` chooses the
-/// dialect and the transport of the first attempt. Later attempts take the next ones.
+/// Returns a selection of `attempts` with each variant and each dialect at least once, as small as
+/// possible. `shift` chooses the dialect and transport of the first selected attempt, and later
+/// ones take the next dialects.
 fn each_variant_and_each_dialect(
     attempts: &[PlannedAttackAttempt],
     shift: usize,

@@ -1,4 +1,4 @@
-//! A client of the server in one dialect over one transport. It keeps every byte that it receives.
+//! Client that speaks one dialect over one transport, and keeps every byte that it receives.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,28 +17,29 @@ use super::folders::AttackFolders;
 use super::http::{AttackHttpRequest, AttackHttpResponse, AttackWebSocket, client_frame};
 use super::server::{AttackServerLaunch, AttackedServer, write_all};
 
-/// The time limit of an answer, unless a case sets its own.
+/// Default time limit of an answer. A case may set another limit.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Client that an attack uses, connected over one dialect and transport.
+/// Client of the attacked server, connected over one dialect and transport.
 pub(super) struct AttackClient {
     pub(super) route: DialectOverTransport,
     pub(super) codec: Box<dyn AttackDialectCodec>,
     connection: AttackConnection,
-    /// Every byte that the server sent.
+    /// Every byte that the server sent to this client.
     pub(super) received: Vec<u8>,
-    /// The start of each line that is no message.
+    /// Start of each line from the server that is not a valid message.
     pub(super) non_messages: Vec<String>,
-    /// Answers that arrived while the client waited for another one, by id.
+    /// Answers to other requests that arrived while the client waited for one answer, by request
+    /// id.
     early_answers: BTreeMap<u64, Value>,
     pub(super) timeout: Duration,
-    /// Headers of every HTTP request of the client.
+    /// Names and values of headers that the client adds to each HTTP request.
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// Connection of an attack's client to the server, by its transport.
+/// Connection of an attacking client to the server.
 enum AttackConnection {
-    /// Connection by standard streams or by the frames of a WebSocket.
+    /// Connection over standard streams or a WebSocket, on which messages are lines.
     Stream {
         writer: Option<Box<dyn Write + Send>>,
         lines: Receiver<Vec<u8>>,
@@ -46,7 +47,7 @@ enum AttackConnection {
     Http(SocketAddr),
 }
 
-/// Starts a server and connects to it.
+/// Starts a server and connects to it, over the dialect and transport `route`.
 pub(super) fn start_and_connect(
     launch: &AttackServerLaunch,
     folders: &AttackFolders,
@@ -74,7 +75,7 @@ pub(super) fn start_and_connect(
     Ok((server, client))
 }
 
-/// Connects to a listening server.
+/// Connects to a listening server over the dialect and transport `route`.
 pub(super) fn connect(
     addr: SocketAddr,
     route: DialectOverTransport,
@@ -82,7 +83,7 @@ pub(super) fn connect(
     connect_with(addr, route, Vec::new())
 }
 
-/// Connects to a listening server, and adds `headers` to every HTTP request.
+/// Connects to a listening server over `route`, and adds `headers` to every HTTP request.
 pub(super) fn connect_with(
     addr: SocketAddr,
     route: DialectOverTransport,
@@ -111,7 +112,7 @@ pub(super) fn connect_with(
     Ok(client)
 }
 
-/// Writer that sends each line as a WebSocket frame.
+/// Writer that sends each line as one frame of a WebSocket.
 struct WebSocketLineWriter(std::net::TcpStream);
 
 impl Write for WebSocketLineWriter {
@@ -163,18 +164,18 @@ impl AttackClient {
         Ok(())
     }
 
-    /// Returns true if the dialect can express a call of `tool` with `input`.
+    /// Returns true if the client's dialect can express a call of `tool` with `input`.
     pub(super) fn can_send(&self, tool: &str, input: &Value) -> bool {
         self.codec.to_wire(tool, input).is_some()
     }
 
-    /// Calls a tool by its name in the catalog.
+    /// Calls a tool and waits for the answer. `tool` is the name in toolgate's catalog.
     pub(super) fn call(&mut self, tool: &str, input: &Value) -> anyhow::Result<AttackResponse> {
         let request = self.call_request(tool, input)?;
         self.send_and_wait(&request)
     }
 
-    /// Returns the request that calls a tool by its name in the catalog.
+    /// Returns the request that calls a tool. `tool` is the name in toolgate's catalog.
     pub(super) fn call_request(
         &mut self,
         tool: &str,
@@ -186,7 +187,7 @@ impl AttackClient {
         Ok(self.codec.call_request(&name, &input))
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request over the client's transport and waits for its answer.
     pub(super) fn send_and_wait(
         &mut self,
         request: &AttackWireRequest,
@@ -201,7 +202,8 @@ impl AttackClient {
         response.with_context(|| format!("no answer within {} s", timeout.as_secs()))
     }
 
-    /// Decodes an HTTP response. The last message of a stream of events counts.
+    /// Decodes an HTTP response in the client's dialect. If the body is an event stream, decodes
+    /// its last message.
     pub(super) fn decode_http(&self, answer: &AttackHttpResponse) -> AttackResponse {
         let messages = answer.messages();
         let mut messages = messages.iter().filter_map(|one| serde_json::from_slice(one).ok());
@@ -214,7 +216,7 @@ impl AttackClient {
         AttackResponse { status: answer.status, raw: answer.body.clone(), ..response }
     }
 
-    /// Sends a request over HTTP. It is an error if the client uses another transport.
+    /// Sends an HTTP request and returns the response. Fails if the client's transport is not HTTP.
     pub(super) fn post(
         &mut self,
         request: &AttackHttpRequest,
@@ -230,14 +232,14 @@ impl AttackClient {
         Ok(answer)
     }
 
-    /// Sends a request on the stream, without waiting for its answer.
+    /// Sends a request on the client's stream, without waiting for its answer.
     pub(super) fn send(&mut self, request: &AttackWireRequest) -> anyhow::Result<()> {
         let mut line = request.http.body.clone();
         line.push(b'\n');
         self.write(&line)
     }
 
-    /// Writes bytes to the stream of the client.
+    /// Writes bytes to the client's stream. Fails if the client's transport is HTTP.
     pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let AttackConnection::Stream { writer, .. } = &mut self.connection else {
             bail!("not a stream")
@@ -246,7 +248,8 @@ impl AttackClient {
         write_all(writer, bytes).context("the server no longer reads")
     }
 
-    /// Waits on the stream for the answer to `id`. Returns `None` after `timeout`.
+    /// Waits for the answer to the request `id` on the client's stream. Returns `None` after
+    /// `timeout`.
     pub(super) fn wait_for_answer(
         &mut self,
         id: u64,
@@ -270,7 +273,7 @@ impl AttackClient {
         }
     }
 
-    /// Waits for the next message on the stream. Returns `None` after `timeout`.
+    /// Waits for the next message on the client's stream. Returns `None` after `timeout`.
     pub(super) fn next_message(&mut self, timeout: Duration) -> anyhow::Result<Option<Value>> {
         loop {
             let AttackConnection::Stream { lines, .. } = &mut self.connection else {
@@ -299,14 +302,14 @@ impl AttackClient {
         }
     }
 
-    /// Closes the client's side of the stream, if there is one.
+    /// Closes the client's side of its stream. Does nothing over HTTP.
     pub(super) fn close(&mut self) {
         if let AttackConnection::Stream { writer, .. } = &mut self.connection {
             *writer = None;
         }
     }
 
-    /// Receives messages until the server closes the stream, for at most 10 s.
+    /// Receives messages until the server closes the stream, but for at most 10 s.
     pub(super) fn drain(&mut self) {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(10) {
@@ -316,12 +319,12 @@ impl AttackClient {
         }
     }
 
-    /// Returns true if messages travel on a stream, and false if they travel in HTTP requests.
+    /// Returns true if the transport is a stream of messages, and false if it is HTTP requests.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.connection, AttackConnection::Stream { .. })
     }
 
-    /// Makes the cheapest call and returns how long it took.
+    /// Sends the cheapest request of the dialect, and returns how long its answer took.
     pub(super) fn ping(&mut self) -> anyhow::Result<Duration> {
         let request = self.codec.ping_request();
         let timeout = std::mem::replace(&mut self.timeout, Duration::from_secs(10));
@@ -333,7 +336,8 @@ impl AttackClient {
         Ok(elapsed)
     }
 
-    /// Returns all tools as the server lists them. A dialect without a list has none.
+    /// Returns all tools that the server lists. Returns an empty list for a dialect without tool
+    /// lists.
     pub(super) fn tools(&mut self) -> anyhow::Result<Vec<Value>> {
         let mut tools = Vec::new();
         let mut cursor: Option<String> = None;

@@ -1,4 +1,5 @@
-//! Cases about the console: hostile texts on its pages, and requests that other sites cause.
+//! Attack cases about the web console: hostile texts on its pages, and requests that other sites
+//! cause.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,18 +15,18 @@ use super::http::{AttackHttpRequest, AttackHttpResponse};
 use super::perform::wait_until;
 use super::server::AttackedServer;
 
-/// The time limit of a response.
+/// Time limit of an HTTP response.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// A text that runs a script if a page interprets it.
+/// Text that runs a script if a console page contains it unescaped.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
-/// A text that runs a script if a page interprets it, and that can be the name of a file.
+/// Text that runs a script if a console page contains it unescaped. It is also a valid file name.
 const HOSTILE_NAME: &str = "<img src=x onerror=alert(1)>.txt";
-/// Start of the script text, escaped as a page must show it.
+/// Starts of both hostile texts, escaped as a page must show them.
 const ESCAPED: [&str; 2] = ["&lt;script&gt;alert(1)", "&lt;img src=x"];
-/// The name of the session cookie.
+/// Name of the console's session cookie.
 const COOKIE: &str = "toolgate_console";
 
-/// Prepares the settings of a case about the console.
+/// Prepares the settings for an attack case about the console.
 pub(super) fn prepare(attempt: &mut AttackAttempt) {
     if attempt.case.id == "M91" {
         attempt.launch.config = format!(
@@ -38,7 +39,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) {
     }
 }
 
-/// Performs a case about the console against a running server.
+/// Performs an attack case about the console against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &AttackedServer,
@@ -58,15 +59,15 @@ pub(super) fn perform(
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// Person who is signed in to the console.
+/// Person who is signed in to the web console.
 struct SignedInPerson {
     addr: SocketAddr,
-    /// The session cookie, as `NAME=VALUE`.
+    /// Session cookie, as `NAME=VALUE`.
     cookie: String,
 }
 
 impl SignedInPerson {
-    /// Signs in with the link that `toolgate console` prints.
+    /// Signs in with the one-time link that the command `toolgate console` prints.
     fn sign_in(attempt: &AttackAttempt, addr: SocketAddr) -> anyhow::Result<Self> {
         let token = one_time_token(attempt, addr)?;
         let answer = form("/console/sign-in", &[("token", &token)]).send(addr, TIMEOUT)?;
@@ -79,14 +80,14 @@ impl SignedInPerson {
         request.with_header("Cookie", &self.cookie).send(self.addr, TIMEOUT)
     }
 
-    /// Returns the text of the page at `path`.
+    /// Requests the console page at `path` and returns its text.
     fn page(&self, path: &str) -> anyhow::Result<String> {
         let answer = self.send(AttackHttpRequest::get(path))?;
         ensure!(answer.status == 200, "{path}: status {}", answer.status);
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Returns the token that the forms of the session repeat.
+    /// Returns the token against CSRF that the forms of this session contain.
     fn csrf(&self) -> anyhow::Result<String> {
         let page = self.page("/console/settings")?;
         let (_, rest) = page.split_once("name=\"csrf\" value=\"").context("no form")?;
@@ -94,7 +95,7 @@ impl SignedInPerson {
     }
 }
 
-/// Returns the token of the link that `toolgate console` prints.
+/// Runs `toolgate console` and returns the token in the link that it prints.
 fn one_time_token(attempt: &AttackAttempt, addr: SocketAddr) -> anyhow::Result<String> {
     let url = format!("http://{addr}");
     let words = ["console", "--no-browser", "--url", &url];
@@ -105,7 +106,7 @@ fn one_time_token(attempt: &AttackAttempt, addr: SocketAddr) -> anyhow::Result<S
     token.with_context(|| format!("no link: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Returns a form as a browser sends it.
+/// Returns a POST request with `fields`, as a browser sends a form.
 fn form(path: &str, fields: &[(&str, &str)]) -> AttackHttpRequest {
     let mut body = String::new();
     for (name, value) in fields {
@@ -116,7 +117,7 @@ fn form(path: &str, fields: &[(&str, &str)]) -> AttackHttpRequest {
         .with_header("Content-Type", "application/x-www-form-urlencoded")
 }
 
-/// Encodes each byte of `text` for a form or an address.
+/// Percent-encodes each byte of `text` for a form or a URL.
 fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -125,7 +126,8 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// Records a failure for each page that interprets a hostile text, and if too few pages show one.
+/// Records a failure for each page in which a hostile text is unescaped, and a failure if fewer
+/// than `shown_min` pages show one.
 fn check_pages(attempt: &mut AttackAttempt, pages: &[(String, String)], shown_min: usize) {
     for (path, page) in pages {
         if page.contains("<script>") || page.contains("<img") || page.contains("\"'>") {
@@ -139,7 +141,8 @@ fn check_pages(attempt: &mut AttackAttempt, pages: &[(String, String)], shown_mi
     }
 }
 
-/// M90: calls with hostile paths and names, whose records the pages show.
+/// Attack case M90: makes calls with hostile paths and names, and checks the pages that show their
+/// records.
 fn show_hostile_calls(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -180,7 +183,8 @@ fn show_hostile_calls(
     Ok(())
 }
 
-/// M91: an upstream whose error is hostile, and a job that makes a file with a hostile name.
+/// Attack case M91: uses an upstream with a hostile error text and a job that writes a file with a
+/// hostile name, and checks the pages.
 fn show_hostile_results(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -215,7 +219,7 @@ fn show_hostile_results(
     Ok(())
 }
 
-/// M92: forms and scripts of another site that use the person's session.
+/// Attack case M92: sends forms and scripts of another site that use the person's session.
 fn act_from_another_site(
     attempt: &mut AttackAttempt,
     person: &SignedInPerson,
@@ -255,7 +259,8 @@ fn act_from_another_site(
     Ok(())
 }
 
-/// M93: pages in the frame of another site, and pages that a cache keeps.
+/// Attack case M93: checks the headers that keep other sites from framing pages, and caches from
+/// storing them.
 fn check_headers(attempt: &mut AttackAttempt, person: &SignedInPerson) -> anyhow::Result<()> {
     for path in
         ["/", "/console/calls", "/console/tools/files.write", "/console/sign-in", "/console/x"]
@@ -276,7 +281,8 @@ fn check_headers(attempt: &mut AttackAttempt, person: &SignedInPerson) -> anyhow
     Ok(())
 }
 
-/// M95: an edit with a hostile text, whose arguments and diff a page shows.
+/// Attack case M95: makes an edit with a hostile text, and checks the page that shows its arguments
+/// and diff.
 fn show_hostile_change(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -299,7 +305,8 @@ fn show_hostile_change(
     Ok(())
 }
 
-/// M94: a cookie and a target that the attacker chose before the person signed in.
+/// Attack case M94: signs in with a cookie and a redirect target that the attacker chose (session
+/// fixation).
 fn fix_a_session(attempt: &mut AttackAttempt, person: &SignedInPerson) -> anyhow::Result<()> {
     let chosen = format!("{COOKIE}={}", "ab".repeat(32));
     let token = one_time_token(attempt, person.addr)?;

@@ -1,4 +1,4 @@
-//! The dialects as a client speaks them: calls become requests, messages become responses.
+//! Client side of each dialect: encodes tool calls as requests, and decodes messages of the server.
 
 mod mcp;
 mod mira;
@@ -11,63 +11,67 @@ use serde_json::Value;
 
 use super::http::AttackHttpRequest;
 
-/// A request over HTTP. On a stream, only its body is sent.
+/// Request with its HTTP path and headers. On a stream, the client sends only the body.
 #[derive(Debug, Clone)]
 pub(super) struct AttackWireRequest {
     pub(super) http: AttackHttpRequest,
-    /// Id of the expected answer, if the answer arrives on a stream.
+    /// Id by which the client finds the answer on a stream.
     pub(super) id: u64,
 }
 
-/// Answer to a request of an attack.
+/// Decoded answer to a request of an attack.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AttackResponse {
     pub(super) is_error: bool,
-    /// The dialect's own error code: a number or a word.
+    /// Error code of the dialect: a number or a word. Empty if the answer is no error.
     pub(super) code: String,
-    /// Text of the answer, for a person.
+    /// Text of the answer for a person.
     pub(super) text: String,
-    /// Structured result of the answer, if the dialect has one.
+    /// Structured result of the answer, or null if the dialect has none.
     pub(super) data: Value,
-    /// HTTP status of the answer, or 0 on a stream.
+    /// HTTP status of the answer, or 0 if it arrived on a stream.
     pub(super) status: u16,
-    /// Message of the answer as it arrived.
+    /// Bytes of the answer as they arrived.
     pub(super) raw: Vec<u8>,
 }
 
-/// The name and the arguments of a tool on the wire.
+/// Name and arguments of a tool call, as a dialect sends them.
 pub(super) type WireToolCall = (String, Value);
 
-/// Client side of a dialect: encodes requests and decodes answers.
+/// Client side of a dialect: encodes requests and decodes messages of the server.
 pub(super) trait AttackDialectCodec: Send {
-    /// Translates a call of a tool of the catalog, if the dialect can express it.
+    /// Translates a call of a tool in toolgate's catalog. Returns `None` if the dialect cannot
+    /// express it.
     fn to_wire(&self, tool: &str, input: &Value) -> Option<WireToolCall>;
-    /// Returns the request that calls a tool by its name on the wire.
+    /// Returns the request that calls the tool `name`, which is the name in this dialect.
     fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest;
-    /// Returns the request for a page of the tools, if the dialect lists tools.
+    /// Returns the request for the page of the tool list after `cursor`, or `None` if the dialect
+    /// has no list.
     fn list_request(&mut self, cursor: Option<&str>) -> Option<AttackWireRequest>;
-    /// Returns the cheapest request of the dialect.
+    /// Returns the request of the dialect that is cheapest to answer.
     fn ping_request(&mut self) -> AttackWireRequest;
-    /// Returns a request of `method` with `params`.
+    /// Returns a request of the JSON-RPC method `method` with `params`.
     fn method_request(&mut self, method: &str, params: &Value) -> AttackWireRequest;
-    /// Returns the requests that open a session, and whether each has an answer.
+    /// Returns the requests that open a session. Each has a flag that is true if the server answers
+    /// it.
     fn handshake(&mut self) -> Vec<(AttackWireRequest, bool)> {
         Vec::new()
     }
-    /// Sets the HTTP session of later requests.
+    /// Sets the session id that later HTTP requests send. Does nothing in dialects without
+    /// sessions.
     fn set_session(&mut self, _id: &str) {}
-    /// Decodes an answer of the server.
+    /// Decodes a message of the server into an answer.
     fn decode(&self, message: &Value) -> AttackResponse;
 }
 
-/// Dialect over one of its transports.
+/// Dialect, and the transport over which the client speaks it. Also called a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DialectOverTransport {
     pub(super) dialect: AttackDialect,
     pub(super) transport: AttackTransport,
 }
 
-/// A dialect, with one variant for each tested revision of MCP.
+/// Dialect of a client. MCP has one variant for each tested revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AttackDialect {
     Mcp2026,
@@ -79,7 +83,7 @@ pub(super) enum AttackDialect {
     Synesthetic,
 }
 
-/// Transport between the attacker and the server.
+/// Transport between the attacking client and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttackTransport {
     Stdio,
@@ -87,7 +91,7 @@ pub(super) enum AttackTransport {
     WebSocket,
 }
 
-/// All dialects, each over all of its transports.
+/// All dialects over each of their transports.
 pub(super) const ROUTES: [DialectOverTransport; 16] = [
     route(AttackDialect::Mcp2026, AttackTransport::Stdio),
     route(AttackDialect::Mcp2026, AttackTransport::Http),
@@ -112,7 +116,7 @@ const fn route(dialect: AttackDialect, transport: AttackTransport) -> DialectOve
 }
 
 impl DialectOverTransport {
-    /// Returns the name that `--dialect` selects, for example `mira ws`.
+    /// Returns the name of the route, for example `mira ws`, which the option `--dialect` selects.
     pub(super) fn name(self) -> String {
         let transport = match self.transport {
             AttackTransport::Stdio => "stdio",
@@ -126,7 +130,7 @@ impl DialectOverTransport {
         ROUTES.into_iter().find(|route| route.name() == name)
     }
 
-    /// Returns a new client side of the dialect.
+    /// Returns a new client side for the dialect.
     pub(super) fn codec(self) -> Box<dyn AttackDialectCodec> {
         match self.dialect {
             AttackDialect::Mcp2026 => Box::new(mcp::McpCodec::without_sessions()),
@@ -153,7 +157,7 @@ impl AttackDialect {
         }
     }
 
-    /// Returns the value of `toolgate stdio --dialect`.
+    /// Returns the value of `toolgate stdio --dialect` for this dialect.
     pub(super) fn flag(self) -> &'static str {
         match self {
             Self::Mcp2026 | Self::Mcp2025 => "mcp",
@@ -163,7 +167,7 @@ impl AttackDialect {
         }
     }
 
-    /// Returns the path of the dialect's WebSocket.
+    /// Returns the URL path of the dialect's WebSocket.
     pub(super) fn websocket_path(self) -> &'static str {
         match self {
             Self::Mira => "/ws/rpc",
@@ -177,7 +181,7 @@ impl AttackDialect {
     }
 }
 
-/// Counter of request ids, from 1.
+/// Counter of request ids, which start at 1.
 #[derive(Debug, Default)]
 struct RequestIdCounter(u64);
 
@@ -188,7 +192,7 @@ impl RequestIdCounter {
     }
 }
 
-/// Returns a request of JSON-RPC to `path`.
+/// Returns a JSON-RPC request with the next id. Over HTTP, the client sends it to `path`.
 fn rpc_request(
     ids: &mut RequestIdCounter,
     path: &str,
@@ -201,7 +205,7 @@ fn rpc_request(
     AttackWireRequest { http: AttackHttpRequest::post(path, message.to_string().into_bytes()), id }
 }
 
-/// Decodes a message of JSON-RPC if it is an error.
+/// Decodes a JSON-RPC message if it is an error. Returns `None` for a result.
 fn decode_rpc_error(message: &Value) -> Option<AttackResponse> {
     let error = message.get("error").filter(|error| error.is_object())?;
     let text = error["message"].as_str().unwrap_or_default();
@@ -214,7 +218,7 @@ fn decode_rpc_error(message: &Value) -> Option<AttackResponse> {
     })
 }
 
-/// Returns the members of `input`, if all keys are among `known`.
+/// Returns the members of the object `input`. Returns `None` if one of its keys is not in `known`.
 fn members_if_known(input: &Value, known: &[&str]) -> Option<serde_json::Map<String, Value>> {
     let object = input.as_object()?;
     object.keys().all(|key| known.contains(&key.as_str())).then(|| object.clone())

@@ -1,4 +1,4 @@
-//! Cases about etags, atomic writes and lists in pages.
+//! Attack cases about etags, atomic writes and lists in pages.
 
 use std::fs;
 use std::thread::{scope, sleep};
@@ -12,12 +12,12 @@ use super::client::{AttackClient, connect, start_and_connect};
 use super::dialects::AttackResponse;
 use super::server::{AttackedServer, sh};
 
-/// The number of increments of each of two writers in a full attempt.
+/// Number of increments that each of two writers makes in a full attempt.
 const INCREMENTS: usize = 200;
-/// The number of kills during a write.
+/// Number of times that the server is killed during a write.
 const KILLS: u64 = 6;
 
-/// Returns all words of 32 hexadecimal digits in a response, which may be etags.
+/// Returns all words of 32 hexadecimal digits in a response. They may be etags.
 fn etags_in(response: &AttackResponse) -> Vec<String> {
     let raw = String::from_utf8_lossy(&response.raw).into_owned();
     let words = raw.split(|c: char| !c.is_ascii_alphanumeric());
@@ -25,8 +25,8 @@ fn etags_in(response: &AttackResponse) -> Vec<String> {
     words.filter(is_etag).map(str::to_owned).collect()
 }
 
-/// Returns the etag of the one file in a response: the first after the word `etag`. The id of a
-/// request may come before.
+/// Returns the etag of the only file in a response: the first one after the word `etag`. An id of a
+/// request may stand before it.
 fn etag_in(response: &AttackResponse) -> Option<String> {
     let raw = String::from_utf8_lossy(&response.raw).into_owned();
     let candidates = etags_in(response);
@@ -35,7 +35,7 @@ fn etag_in(response: &AttackResponse) -> Option<String> {
     first.map(|(_, tag)| tag.clone())
 }
 
-/// E01: writes with an etag that no longer fits the file.
+/// Attack case E01: writes a file with an etag that no longer matches its content.
 pub(super) fn write_with_stale_etag(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -64,7 +64,8 @@ pub(super) fn write_with_stale_etag(
     Ok(vec![read, result, again, present])
 }
 
-/// E04: changes the content of a file, but not its size and time.
+/// Attack case E04: changes the content of a file without a change of its size and modification
+/// time.
 pub(super) fn change_only_content(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -86,7 +87,7 @@ pub(super) fn change_only_content(
     Ok(results)
 }
 
-/// Returns the number in the counter's file, and the etag.
+/// Reads the file of the counter, and returns its number and its etag.
 fn read_counter(client: &mut AttackClient) -> anyhow::Result<(usize, String)> {
     let response = client.call("files.read", &json!({ "path": "ctr" }))?;
     let content = [&response.data["content"], &response.data["stdout"]];
@@ -96,12 +97,14 @@ fn read_counter(client: &mut AttackClient) -> anyhow::Result<(usize, String)> {
     Ok((number, etag_in(&response).context("no etag")?))
 }
 
-/// Returns the input of a write that increments the counter.
+/// Returns the input of a write that sets the counter to `number + 1`, if its file still has the
+/// etag `tag`.
 fn increment(number: usize, tag: &str) -> serde_json::Value {
     json!({ "path": "ctr", "content": (number + 1).to_string(), "if_match": tag })
 }
 
-/// E02: two writers each increment a counter in a file, with the etag of their last read.
+/// Attack case E02: lets two writers increment a counter in a file, each with the etag of its last
+/// read.
 pub(super) fn count_concurrently(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -142,7 +145,8 @@ pub(super) fn count_concurrently(
     Ok(Vec::new())
 }
 
-/// Counts with two writers on one stream. Both write at once, with the etag of the same read.
+/// Lets two writers increment the counter on one stream. Both send their writes at once, with the
+/// etag of the same read.
 fn count_on_one_stream(client: &mut AttackClient, increments: usize) -> anyhow::Result<()> {
     let mut written = [0_usize; 2];
     while written.iter().any(|count| *count < increments) {
@@ -163,7 +167,7 @@ fn count_on_one_stream(client: &mut AttackClient, increments: usize) -> anyhow::
     Ok(())
 }
 
-/// E13: kills the server several times during a write.
+/// Attack case E13: kills the server several times during a write.
 pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> CallResults {
     let file = attempt.folders.ws.join("f");
     let old = fs::read(&file)?;
@@ -214,7 +218,7 @@ pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> CallResults {
     Ok(Vec::new())
 }
 
-/// R03: lists a large folder in two pages, and adds a file between them.
+/// Attack case R03: lists a large folder in two pages, and adds a file between the two requests.
 pub(super) fn list_in_pages(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let first = call(client, &attempt.variant.tool, &attempt.variant.input)?;
     let names = |response: &AttackResponse| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The cases of `extra.jsonl`, and a few others about declared tools.
+//! Attack cases of the file `extra.jsonl`, and a few others about declared tools.
 
 use std::fs;
 use std::net::TcpStream;
@@ -23,14 +23,14 @@ use super::resource_cases;
 use super::server::{AttackedServer, sh};
 use super::setup::start_swapping;
 
-/// A declared command that runs a shell line.
+/// Settings with a declared command that runs a shell line.
 const DECLARED_COMMAND: &str = "[command.\"attack.line\"]\nabout = \"Runs a line.\"\n\
      program = \"sh\"\nargv = [\"-c\", \"{line}\"]\n[command.\"attack.line\".args]\n\
      line = { schema = { type = \"string\" }, required = true, dash = true }\n";
-/// The number of connections that send nothing: more than the server accepts.
+/// Number of connections that send nothing. It exceeds the number that the server accepts.
 const SILENT_CONNECTIONS: usize = 1100;
 
-/// Prepares a case of the file `extra.jsonl`.
+/// Prepares an attack case of the file `extra.jsonl`.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     for line in &attempt.case.setup {
         sh(&attempt.folders.ws, &attempt.folders.fill(line))?;
@@ -71,8 +71,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the server in a process namespace of its own. The server is not the first process there,
-/// because the kernel protects that one.
+/// Makes the server start in a new process namespace. The server is not the first process there,
+/// because the kernel protects the first process.
 fn isolate_processes(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     if sh(&attempt.folders.base, &format!("{} true", namespace.join(" "))).is_err() {
@@ -84,7 +84,7 @@ fn isolate_processes(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Performs a case of `extra.jsonl` against a running server.
+/// Performs an attack case of the file `extra.jsonl` against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -101,7 +101,7 @@ pub(super) fn perform(
     }
 }
 
-/// Runs the program as a job, and waits for its end.
+/// Runs the program of the case as a job, and waits until the job has ended.
 fn run_job(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let variant = attempt.variant.clone();
     let response = client.call(&variant.tool, &variant.input)?;
@@ -113,7 +113,7 @@ fn run_job(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResult
     Ok(vec![result])
 }
 
-/// M42: checks that descriptions of tools have no paths of this machine.
+/// Attack case M42: checks that descriptions of tools contain no paths of this machine.
 fn list_tools(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let listed = Value::from(client.tools()?).to_string();
     for path in [&attempt.folders.home, &attempt.folders.ws] {
@@ -124,7 +124,7 @@ fn list_tools(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallRes
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// M41: opens many connections that send nothing, and makes a call beside them.
+/// Attack case M41: opens many connections that send nothing, and makes a call meanwhile.
 fn open_silent_connections(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -150,7 +150,8 @@ fn open_silent_connections(
     Ok(vec![AttackCallResult { is_judged: true, elapsed, ..AttackCallResult::default() }])
 }
 
-/// M30: swaps the working folder of programs for a link to the outside while they start.
+/// Attack case M30: replaces the working folder of programs by a symlink to a folder outside while
+/// they start.
 pub(super) fn swap_working_folder(attempt: &mut AttackAttempt) -> CallResults {
     let ws = attempt.folders.ws.clone();
     fs::create_dir(ws.join("x"))?;
@@ -181,8 +182,8 @@ pub(super) fn swap_working_folder(attempt: &mut AttackAttempt) -> CallResults {
     Ok(Vec::new())
 }
 
-/// T02: declares tools with the names of built-in ones, and one name twice, in the settings of the
-/// workspace and of the operator.
+/// Attack case T02: declares tools with the names of built-in tools, and two tools of one name, in
+/// the settings of the workspace and of the operator.
 pub(super) fn shadow_builtin_tools(attempt: &mut AttackAttempt) -> CallResults {
     let declaration = |name: &str| {
         format!(
@@ -236,8 +237,8 @@ pub(super) fn shadow_builtin_tools(attempt: &mut AttackAttempt) -> CallResults {
     Ok(Vec::new())
 }
 
-/// Checks that a declared tool is refused and does not replace the built-in one. Returns what
-/// happened instead.
+/// Checks that the server refuses a declared tool named like the built-in `tool`. Returns a
+/// description of the failure if it replaces the built-in tool.
 fn check_shadow_refused(attempt: &mut AttackAttempt, tool: &str) -> anyhow::Result<Option<String>> {
     let mut command = attempt.launch.command(&attempt.folders, &["check-config"])?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

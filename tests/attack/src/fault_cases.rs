@@ -1,4 +1,4 @@
-//! Cases about texts and folders that pretend to be others, and about secrets in messages.
+//! Attack cases about misleading texts and folder names, and about secrets in messages.
 
 use std::fs;
 
@@ -10,15 +10,15 @@ use super::client::AttackClient;
 use super::oracle::summary;
 use super::server::sh;
 
-/// The number of jobs that a caller starts at once: more than may run, and with more input than may
-/// wait.
+/// Number of jobs that a caller starts at once. So many may not run, and their inputs exceed the
+/// memory for waiting jobs.
 const LARGE_JOBS: usize = 20;
-/// The size in bytes of the input of each of the [`LARGE_JOBS`] jobs.
+/// Size of the input of each of the [`LARGE_JOBS`] jobs, in bytes.
 const LARGE_JOB_BYTES: usize = 12 << 20;
-/// A file name whose second line looks like another entry.
+/// File name with a line break, whose second line looks like another entry of a list.
 const FORGING_NAME: &str = "plain.txt\nforged.txt";
 
-/// Prepares the files and the settings of a case about misleading texts, or about secrets.
+/// Prepares the files and settings of an attack case about misleading texts or secrets.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     match attempt.case.id.as_str() {
@@ -52,7 +52,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a case about misleading texts or about secrets against a running server.
+/// Performs an attack case about misleading texts or secrets against a running server.
 pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     match attempt.case.id.as_str() {
         "M65" => search_one_folder(attempt, client),
@@ -72,8 +72,8 @@ pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut AttackClient) ->
     }
 }
 
-/// M65: searches the folder `src`. Beside it is a folder whose name is longer and also begins with
-/// `src`.
+/// Attack case M65: searches the folder `src`. The name of a folder beside it begins with `src`,
+/// too, and must not be searched.
 fn search_one_folder(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for tool in ["search.semantic", "search.names", "search.text"] {
@@ -91,7 +91,7 @@ fn search_one_folder(attempt: &mut AttackAttempt, client: &mut AttackClient) -> 
     Ok(results)
 }
 
-/// M66: starts jobs with much input, until they are refused.
+/// Attack case M66: starts jobs with large inputs until the server refuses one.
 fn start_large_jobs(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let input = json!({ "command": "sleep", "args": ["60"], "stdin": "x".repeat(LARGE_JOB_BYTES) });
     let job = json!({ "tool": "exec.run", "arguments": input });
@@ -109,7 +109,8 @@ fn start_large_jobs(attempt: &mut AttackAttempt, client: &mut AttackClient) -> C
     Ok(vec![last])
 }
 
-/// M67: lists a file whose name has two lines. No line of a listing may be its second line.
+/// Attack case M67: lists a file whose name has two lines. The second line must not be a line of
+/// the list.
 fn list_forging_name(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for (tool, input) in [
@@ -129,7 +130,8 @@ fn list_forging_name(attempt: &mut AttackAttempt, client: &mut AttackClient) -> 
     Ok(results)
 }
 
-/// M69: sends a secret where only names of the protocol belong. No answer may repeat it.
+/// Attack case M69: sends a secret in the place of a method or tool name. No answer may repeat the
+/// secret.
 fn send_secret_as_method(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let canary = attempt.folders.canary.clone();
     let request = client.codec.method_request(&canary, &json!({}));

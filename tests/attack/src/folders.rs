@@ -1,4 +1,5 @@
-//! The folders of one attempt: the workspace, a neighbor that nobody may see or touch, and a home.
+//! Folders of one attempt: the workspace, a neighboring folder that nobody may read or change, and
+//! a home.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,25 +10,25 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Folders that one attempt of an attack uses.
+/// Folders and secret marks of one attempt.
 #[derive(Debug)]
 pub(super) struct AttackFolders {
     /// Folder that contains all other folders of the attempt.
     pub(super) base: PathBuf,
-    /// The parent of the workspace and of its neighbor.
+    /// Parent folder of the workspace and of its neighbor.
     pub(super) parent: PathBuf,
-    /// Workspace of the attempt, written `{WS}` in cases.
+    /// Workspace that the server serves. Cases call it `{WS}`.
     pub(super) ws: PathBuf,
-    /// The neighbor of the workspace, `{EVIL}` in cases.
+    /// Neighboring folder that the server must not read or change. Cases call it `{EVIL}`.
     pub(super) evil: PathBuf,
     pub(super) home: PathBuf,
-    /// A random text that only files outside the workspace contain.
+    /// Random text that only files outside the workspace contain.
     pub(super) canary: String,
-    /// A random text that only the server's environment contains.
+    /// Random text that only the environment of the server contains.
     pub(super) env_canary: String,
 }
 
-/// The content and metadata of all files of a folder.
+/// Content and metadata of all files in a folder, by path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FolderSnapshot(BTreeMap<PathBuf, FolderEntryState>);
 
@@ -63,7 +64,7 @@ impl AttackFolders {
         Ok(folders)
     }
 
-    /// Replaces the placeholders for folders in `text`.
+    /// Replaces the placeholders for folders, such as `{WS}`, in `text`.
     pub(super) fn fill(&self, text: &str) -> String {
         text.replace("{WS}", &self.ws.to_string_lossy())
             .replace("{EVIL}", &self.evil.to_string_lossy())
@@ -71,7 +72,7 @@ impl AttackFolders {
             .replace("{CANARY}", &self.canary)
     }
 
-    /// Returns the names of the workspace, its neighbor, and everything else in their folder.
+    /// Returns the names of all files and folders in the parent folder of the workspace.
     pub(super) fn sibling_names(&self) -> anyhow::Result<Vec<String>> {
         let mut names: Vec<String> = fs::read_dir(&self.parent)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
@@ -113,7 +114,8 @@ impl FolderSnapshot {
         Ok(Self(entries))
     }
 
-    /// Forgets how many hard links `file` has, because the attack itself adds one.
+    /// Returns the snapshot without the number of hard links of `file`, because the attack adds a
+    /// link.
     pub(super) fn ignoring_links_of(mut self, file: &Path) -> Self {
         if let Some(entry) = self.0.get_mut(file) {
             entry.links = 0;
@@ -121,7 +123,8 @@ impl FolderSnapshot {
         self
     }
 
-    /// Returns the differences between this snapshot and `after` in one line, if there are any.
+    /// Describes the differences between this snapshot and `after` in one line. Returns `None` if
+    /// they are equal.
     pub(super) fn difference(&self, after: &Self) -> Option<String> {
         let mut changes = String::new();
         for (path, before) in &self.0 {
@@ -169,7 +172,7 @@ fn xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// Returns `bytes` random bytes in hexadecimal.
+/// Returns `bytes` random bytes as hexadecimal digits.
 pub(super) fn random_hex(bytes: usize) -> anyhow::Result<String> {
     let mut all = vec![0; bytes];
     fs::File::open("/dev/urandom")?.read_exact(&mut all)?;

@@ -1,13 +1,12 @@
-//! Files of a workspace, and tools of an upstream, that are expensive for a server.
+//! Files of a workspace, and tools of an upstream, that cost a server much time or memory.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// A program that serves the tools in a file as an upstream, and returns each call's input. A call
-/// of
-/// `turn` changes all tools.
+/// Program of an upstream MCP server. It serves the tools in a file and returns each call's input.
+/// A call of `turn` changes all tools.
 pub(super) const UPSTREAM: &str = r#"
 import json, sys
 tools = json.load(open(sys.argv[1]))
@@ -34,14 +33,14 @@ for line in sys.stdin:
     print(json.dumps(answer), flush=True)
 "#;
 
-/// A regular expression that takes long to match, because it examines the whole text again at each
-/// position of the text.
+/// Regular expression that takes long to match, because it examines the whole text again at each
+/// position.
 pub(super) const SLOW_PATTERN: &str = "(?<=(x|yx)*)z";
 
-/// The lengths of heredoc identifiers in Ruby code on which the scanner of the grammar aborts.
+/// Lengths of heredoc identifiers in Ruby code on which the grammar's scanner aborts.
 pub(super) const TOO_LONG_WORD: &[usize] = &[300];
-/// The lengths of heredoc identifiers in Ruby code with which the scanner of the grammar writes
-/// beyond its buffer.
+/// Lengths of heredoc identifiers in Ruby code with which the grammar's scanner writes beyond its
+/// buffer.
 pub(super) const FULL_BUFFER: &[usize] = &[255, 255, 255, 242];
 
 /// Returns Ruby code that defines the method `name` and then opens one heredoc for each of
@@ -52,7 +51,8 @@ pub(super) fn heredoc_text(name: &str, lengths: &[usize]) -> String {
     format!("def {name}\n  1\nend\n\nx = f({})\n", words.join(", "))
 }
 
-/// Fills the folders in the workspace `ws` whose schemas a server reads.
+/// Writes files into the folders of `ws` from which a server reads schemas. The schemas are
+/// expensive to compile or validate.
 pub(super) fn write_hostile_schemas(ws: &Path) -> anyhow::Result<()> {
     let tools = ws.join("apps/mcp_server/schemas/tools");
     fs::create_dir_all(&tools)?;
@@ -69,7 +69,8 @@ pub(super) fn write_hostile_schemas(ws: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a schema with 2 to the 36 branches, and one that compiles its parts again at each level.
+/// Writes two schemas: one with 2 to the 36 branches, and one whose parts are compiled again at
+/// each level.
 pub(super) fn write_branching_schemas(ws: &Path) -> anyhow::Result<()> {
     let folder = ws.join("libs/synesthetic-schemas/jsonschema");
     fs::create_dir_all(&folder)?;
@@ -88,7 +89,8 @@ pub(super) fn write_branching_schemas(ws: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns tools with hidden characters and a long text, and one tool without.
+/// Returns tools of an upstream with hidden characters and with a text that is too long, and one
+/// harmless tool.
 pub(super) fn tools_with_hidden_texts() -> Vec<Value> {
     let mut titled = tool("titled", "A tool.");
     titled["title"] = json!("\u{202e}dellac");
@@ -104,7 +106,7 @@ pub(super) fn tools_with_hidden_texts() -> Vec<Value> {
     ]
 }
 
-/// Returns tools of every kind that is expensive for a server.
+/// Returns tools of an upstream of every kind that costs a server much time or memory.
 pub(super) fn hostile_tools() -> Vec<Value> {
     let with_input = |name: &str, input: Value| {
         let mut tool = tool(name, "A tool.");
@@ -128,19 +130,19 @@ pub(super) fn hostile_tools() -> Vec<Value> {
     tools
 }
 
-/// Returns a tool that accepts any input.
+/// Returns the definition of a tool that accepts any input.
 fn tool(name: &str, description: &str) -> Value {
     json!({ "name": name, "description": description, "inputSchema": { "type": "object" } })
 }
 
-/// Returns a schema with many patterns that take much memory once they are compiled.
+/// Returns a JSON schema with many patterns that take much memory once they are compiled.
 pub(super) fn wide_schema() -> Value {
     let pattern = |at: usize| json!({ "pattern": format!("(\\p{{Lu}}{{45}}){{3}}{at}") });
     json!({ "type": "object", "anyOf": (0..350).map(pattern).collect::<Vec<_>>() })
 }
 
-/// Writes every file into the workspace `ws` that is expensive for a server: at its start, for its
-/// search, or for a call.
+/// Writes every expensive file into the workspace `ws`. Some are expensive when the server starts,
+/// some for search, and some for a call.
 pub(super) fn write_all_hostile_files(ws: &Path) -> anyhow::Result<()> {
     write_hostile_schemas(ws)?;
     write_branching_schemas(ws)?;

@@ -1,5 +1,5 @@
-//! HTTP/1.1 and WebSockets byte by byte, because attacks send malformed requests. Each request has
-//! its own connection.
+//! HTTP/1.1 and WebSockets byte by byte, because attacks send malformed requests. Each request uses
+//! a new connection.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-/// Complete HTTP response that an attack received.
+/// Complete HTTP response that an attacking client received.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AttackHttpResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// The whole response as it arrived.
+    /// All bytes of the response, as they arrived.
     pub(super) raw: Vec<u8>,
 }
 
-/// HTTP request with any header that an attack needs.
+/// HTTP request of an attack, with any headers.
 #[derive(Debug, Clone)]
 pub(super) struct AttackHttpRequest {
     pub(super) method: String,
@@ -27,12 +27,12 @@ pub(super) struct AttackHttpRequest {
 }
 
 impl AttackHttpRequest {
-    /// Returns a GET request without headers.
+    /// Returns a GET request for `path` without headers.
     pub(super) fn get(path: &str) -> Self {
         Self { method: "GET".into(), path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 
-    /// Returns a POST request with a JSON body.
+    /// Returns a POST request to `path` with the JSON text `body`.
     pub(super) fn post(path: &str, body: Vec<u8>) -> Self {
         let headers = [
             ("Content-Type", "application/json"),
@@ -42,15 +42,15 @@ impl AttackHttpRequest {
         Self { method: "POST".into(), path: path.into(), headers: headers.into(), body }
     }
 
-    /// Sets a header, instead of any other of the same name.
+    /// Sets the header `name`, and replaces any previous header of that name.
     pub(super) fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Encodes the request. Adds `Host`, `Content-Length` and `AttackConnection: close` if they are
-    /// missing.
+    /// Returns the bytes of the request. Adds `Host`, `Content-Length` and `Connection: close` if
+    /// they are missing.
     pub(super) fn bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let mut add = |name: &str, value: &str| head += &format!("{name}: {value}\r\n");
@@ -79,7 +79,8 @@ impl AttackHttpRequest {
     }
 }
 
-/// Sends `bytes` and reads until the server closes the connection.
+/// Sends `bytes` over a new connection, and reads a response until the server closes the
+/// connection.
 pub(super) fn exchange(
     addr: SocketAddr,
     bytes: &[u8],
@@ -94,7 +95,7 @@ pub(super) fn exchange(
     read_response(&mut stream)
 }
 
-/// Reads a response until the server closes the connection.
+/// Reads from `stream` until the server closes the connection, and parses the response.
 fn read_response(stream: &mut TcpStream) -> anyhow::Result<AttackHttpResponse> {
     let mut raw = Vec::new();
     match stream.read_to_end(&mut raw) {
@@ -106,7 +107,7 @@ fn read_response(stream: &mut TcpStream) -> anyhow::Result<AttackHttpResponse> {
     parse_response(raw)
 }
 
-/// Parses a response. It is an error if the head is incomplete.
+/// Parses an HTTP response. Fails if its head is incomplete.
 fn parse_response(raw: Vec<u8>) -> anyhow::Result<AttackHttpResponse> {
     if raw.is_empty() {
         bail!("the connection was closed without an answer");
@@ -146,8 +147,7 @@ impl AttackHttpResponse {
         finding.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the data of each event if the body is a stream of events, and the whole body
-    /// otherwise.
+    /// Returns the data of each event if the body is an event stream, and the whole body otherwise.
     pub(super) fn messages(&self) -> Vec<Vec<u8>> {
         if self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
             let lines = self.body.split(|byte| *byte == b'\n');
@@ -159,7 +159,7 @@ impl AttackHttpResponse {
     }
 }
 
-/// WebSocket that an attack has opened.
+/// Open WebSocket of an attacking client.
 pub(super) struct AttackWebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -192,7 +192,8 @@ impl AttackWebSocket {
         Ok(self.stream.try_clone()?)
     }
 
-    /// Returns the next message, or `None` after the server closed the connection.
+    /// Returns the next message of the server, or `None` after the server has closed the
+    /// connection.
     pub(super) fn next_message(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         let mut message = Vec::new();
         loop {
@@ -211,7 +212,7 @@ impl AttackWebSocket {
         }
     }
 
-    /// Returns the next frame: whether it ends a message, its kind and its payload.
+    /// Returns the next frame: true if the frame ends a message, its opcode, and its payload.
     fn next_frame(&mut self) -> anyhow::Result<Option<(bool, u8, Vec<u8>)>> {
         loop {
             if let Some((from, length)) = payload_span(&self.buffer)
@@ -228,7 +229,7 @@ impl AttackWebSocket {
         }
     }
 
-    /// Reads into the buffer. Returns true if the connection is still open.
+    /// Reads bytes into the buffer. Returns false if the server has closed the connection.
     fn read_more(&mut self) -> anyhow::Result<bool> {
         let mut piece = [0; 65536];
         loop {
@@ -244,7 +245,8 @@ impl AttackWebSocket {
     }
 }
 
-/// Returns the offset and the length of the payload of the first frame, if its head is complete.
+/// Returns the offset and length of the payload of the first frame in `buffer`, or `None` if the
+/// head of the frame is incomplete.
 fn payload_span(buffer: &[u8]) -> Option<(usize, usize)> {
     let bytes = |from: usize, to: usize| {
         let bytes = buffer.get(from..to)?;
@@ -258,7 +260,8 @@ fn payload_span(buffer: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns a frame of a client, which must be masked.
+/// Returns the bytes of a frame with the opcode `kind`. They are masked, as frames of clients must
+/// be.
 pub(super) fn client_frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x80 | kind];
     match payload.len() {

@@ -1,4 +1,5 @@
-//! Cases about HTTP: malformed and misleading requests, sessions, and callers with the wrong key.
+//! Attack cases about HTTP: malformed and misleading requests, sessions, and callers with a wrong
+//! key.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -18,12 +19,12 @@ use super::perform::wait_until;
 use super::program_cases::job_id_in;
 use super::server::{AttackedServer, sh};
 
-/// The time limit of a response.
+/// Time limit of an HTTP response.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The number of idle connections: more than the server accepts.
+/// Number of idle connections. It exceeds the number that the server accepts.
 const IDLE_CONNECTIONS: usize = 1100;
 
-/// Performs a case about HTTP against a running server.
+/// Performs an attack case about HTTP against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -54,7 +55,7 @@ pub(super) fn perform(
     requests.iter().map(|request| Ok(status_result(&request.send(addr, TIMEOUT)?))).collect()
 }
 
-/// Returns a result that is judged by the status of a response.
+/// Returns a call result that assertions judge by the HTTP status of `answer`.
 fn status_result(answer: &AttackHttpResponse) -> AttackCallResult {
     let response = AttackResponse {
         is_error: answer.status >= 400,
@@ -66,7 +67,7 @@ fn status_result(answer: &AttackHttpResponse) -> AttackCallResult {
     AttackCallResult { response, is_judged: true, ..AttackCallResult::default() }
 }
 
-/// Returns requests with the host or the origin of another site.
+/// Returns variants of `request` that name the host or the origin of another site.
 fn foreign_hosts(
     request: &AttackHttpRequest,
     dialect: AttackDialect,
@@ -91,7 +92,8 @@ fn foreign_hosts(
     ]
 }
 
-/// Returns requests with other spellings of the server's host. None of them is allowed.
+/// Returns variants of `request` that spell the server's host in other ways, none of which is
+/// allowed.
 fn unlisted_hosts(request: &AttackHttpRequest, addr: SocketAddr) -> Vec<AttackHttpRequest> {
     let port = addr.port();
     let names = [
@@ -122,7 +124,7 @@ fn unlisted_hosts(request: &AttackHttpRequest, addr: SocketAddr) -> Vec<AttackHt
     requests
 }
 
-/// Returns the request without the session that the client has.
+/// Returns `request` without its session id.
 fn without_session(request: &AttackHttpRequest) -> anyhow::Result<AttackHttpRequest> {
     let mut without = request.clone();
     without.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("mcp-session-id"));
@@ -130,7 +132,7 @@ fn without_session(request: &AttackHttpRequest) -> anyhow::Result<AttackHttpRequ
     Ok(without)
 }
 
-/// Returns requests whose small bodies decompress to 100 MB.
+/// Returns variants of `request` with small bodies that decompress to 100 MB.
 fn compression_bombs(
     request: &AttackHttpRequest,
     folder: &Path,
@@ -143,7 +145,8 @@ fn compression_bombs(
     Ok(encodings.map(|encoding| bomb.clone().with_header("Content-Encoding", encoding)).into())
 }
 
-/// H16: opens idle connections of three kinds, and makes a call beside each kind.
+/// Attack case H16: opens idle connections of three kinds, and makes a call while those of each
+/// kind are open.
 fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: &mut AttackClient) {
     let upgrade = format!(
         "GET /v1/ws/mcp HTTP/1.1\r\nHost: {addr}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -170,7 +173,8 @@ fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: 
     }
 }
 
-/// H17: sends requests that two parsers may split differently.
+/// Attack case H17: sends requests that a proxy and the server may split differently (request
+/// smuggling).
 fn send_smuggled(
     attempt: &mut AttackAttempt,
     request: &AttackHttpRequest,
@@ -191,7 +195,7 @@ fn send_smuggled(
     Ok(results)
 }
 
-/// Returns requests with an ambiguous end or ambiguous headers, each with a label.
+/// Returns variants of `request` with an ambiguous end or ambiguous headers, each with a label.
 fn smuggled_requests(
     request: &AttackHttpRequest,
     addr: SocketAddr,
@@ -249,7 +253,7 @@ fn smuggled_requests(
     requests.into_iter().map(|(label, text)| (label, text.into_bytes())).collect()
 }
 
-/// H18: sends paths that lead out of any folder with public files.
+/// Attack case H18: requests paths that lead out of any folder with public files.
 fn send_traversals(attempt: &mut AttackAttempt, addr: SocketAddr) -> anyhow::Result<()> {
     for path in [
         "/assets/..%2f..%2fetc/passwd",
@@ -272,7 +276,7 @@ fn send_traversals(attempt: &mut AttackAttempt, addr: SocketAddr) -> anyhow::Res
     Ok(())
 }
 
-/// H22: returns requests with unknown versions. Checks that the error for one of them names the
+/// Attack case H22: returns requests with unknown MCP versions. Also checks that an error names the
 /// known versions.
 fn unknown_versions(
     attempt: &mut AttackAttempt,
@@ -292,9 +296,9 @@ fn unknown_versions(
     Ok(std::iter::once(consistent).chain(versions.map(with_version)).collect())
 }
 
-/// Two API keys that `toolgate key` created.
+/// Two API keys that the command `toolgate key` created, for two callers.
 struct TestApiKeys {
-    /// The settings with the digests of both keys.
+    /// Settings that contain the digests of both keys.
     config: String,
     ada: String,
     bob: String,
@@ -310,7 +314,8 @@ impl TestApiKeys {
     }
 }
 
-/// Creates a key for the caller `name`. Returns the settings with its digest, and the key.
+/// Creates an API key for the caller `name`. Returns the settings with the digest of the key, and
+/// the key.
 pub(super) fn create_key(
     toolgate: &Path,
     home: &Path,
@@ -328,7 +333,7 @@ fn bearer(key: &str) -> Vec<(String, String)> {
     vec![("Authorization".to_owned(), format!("Bearer {key}"))]
 }
 
-/// J01: uses the job of another caller.
+/// Attack case J01: tries to use the job of another caller.
 pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
     let keys = TestApiKeys::create(attempt)?;
     attempt.launch.config = keys.config;
@@ -374,7 +379,7 @@ pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
     Ok(results)
 }
 
-/// H12: ends the session of another caller, and uses a session after its end.
+/// Attack case H12: ends the session of another caller, and uses a session after its end.
 pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> CallResults {
     let keys = TestApiKeys::create(attempt)?;
     attempt.launch.config = keys.config;
@@ -404,8 +409,8 @@ pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> CallResults {
     Ok(results)
 }
 
-/// Attack H07: starts the server on public addresses without authentication. The server must
-/// refuse.
+/// Attack case H07: starts the server on public addresses without authentication. The server must
+/// refuse to start.
 pub(super) fn bind_public_addresses(attempt: &mut AttackAttempt) -> CallResults {
     let mut finding = Ok(());
     for listen in ["0.0.0.0:0", "[::]:0", "0.0.0.0:8080"] {
@@ -433,7 +438,7 @@ pub(super) fn bind_public_addresses(attempt: &mut AttackAttempt) -> CallResults 
     Ok(Vec::new())
 }
 
-/// H20, H21: sends tokens that are not meant for this server.
+/// Attack cases H20 and H21: sends OAuth tokens that were not issued for this server.
 pub(super) fn send_foreign_tokens(attempt: &mut AttackAttempt) -> CallResults {
     let keys = TestApiKeys::create(attempt)?;
     attempt.launch.config = keys.config;

@@ -1,4 +1,4 @@
-//! Conditions that must hold after every attempt at any case.
+//! Invariants that must hold after every attempt at any attack case.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use super::attempt::AttackAttempt;
 use super::server::audit_log;
 
-/// The time that processes may take to end after the server.
+/// Time that processes may take to end after the server has stopped.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Checks the invariants that hold after the server has stopped. Two others are checked before:
-/// that it still answers, and that its standard output has only messages.
+/// Checks the invariants about what remains after the server has stopped. Two others are checked
+/// before: the server still answers, and its standard output has only messages.
 pub(super) fn check_after_exit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     check_canaries(attempt);
     check_outside(attempt)?;
@@ -20,7 +20,8 @@ pub(super) fn check_after_exit(attempt: &mut AttackAttempt) -> anyhow::Result<()
     Ok(())
 }
 
-/// Checks that neither canary is in an answer, a log or a record.
+/// Records a failure if the secret text of a file outside the workspace, or of the environment, is
+/// in an answer, a log or an audit record.
 fn check_canaries(attempt: &mut AttackAttempt) {
     let mut places: Vec<(String, Vec<u8>)> =
         vec![("an answer or the log".to_owned(), std::mem::take(&mut attempt.received))];
@@ -46,8 +47,8 @@ fn check_canaries(attempt: &mut AttackAttempt) {
     attempt.failures.dedup();
 }
 
-/// Returns `text` as it may appear in output: plain, escaped, in hexadecimal, and in base64 at each
-/// of three offsets.
+/// Returns `text` in each encoding in which output may contain it: plain, escaped, hexadecimal, and
+/// base64 at three offsets.
 fn encodings(text: &str) -> Vec<Vec<u8>> {
     let escaped: String = text.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -91,7 +92,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Checks that nothing outside the workspace changed.
+/// Records a failure if anything outside the workspace changed.
 fn check_outside(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let Some((before, names)) = attempt.outside_before.take() else { return Ok(()) };
     if let Some(changed) = before.difference(&attempt.outside_snapshot()?) {
@@ -104,9 +105,10 @@ fn check_outside(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that no process outlives the server.
+/// Records a failure if a process outlives the server.
 ///
-/// This process adopts orphans, so it finds one that left its group and its parent, too.
+/// The current process adopts orphans, so it also finds a process that left its group and its
+/// parent.
 fn check_processes(attempt: &mut AttackAttempt) {
     let started = Instant::now();
     loop {
@@ -125,7 +127,7 @@ fn check_processes(attempt: &mut AttackAttempt) {
     }
 }
 
-/// Returns the id and the command line of every living descendant of `pid`.
+/// Returns the id and the command line of every running descendant of the process `pid`.
 pub(super) fn descendants(pid: u32) -> Vec<(i32, String)> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,8 +1,8 @@
-//! Attacks the real server as its callers, its files and its programs would.
+//! Attacks a real toolgate server as its callers, its files and its programs could.
 //!
-//! Each case is attempted in every dialect over every transport that offers its tool. Each attempt
-//! is a process of its own with folders of its own, and adopts every process that the server
-//! leaves.
+//! Each attack case is attempted in every dialect over every transport that offers its tool. Each
+//! attempt is a separate process with separate folders, and adopts every process that the server
+//! leaves running.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,

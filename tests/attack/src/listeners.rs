@@ -1,4 +1,5 @@
-//! Sockets that no program of the server may reach. They record every connection and datagram.
+//! Sockets that no program of the server may reach. They record every connection and datagram that
+//! arrives.
 
 use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
@@ -6,11 +7,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-/// Listeners that the attacker has opened for one attempt.
+/// Sockets on which one attempt listens.
 #[derive(Default)]
 pub(super) struct AttackListeners(Vec<AttackListener>);
 
-/// Listener that records the connections that it gets.
+/// Socket that records the connections or datagrams that arrive.
 enum AttackListener {
     Udp(UdpSocket),
     Tcp(TcpListener),
@@ -36,7 +37,7 @@ impl AttackListeners {
         Ok(port)
     }
 
-    /// Listens on a Unix socket in the file system.
+    /// Listens on the Unix socket `file`.
     pub(super) fn listen_unix(&mut self, file: &Path) -> anyhow::Result<()> {
         let listener = UnixListener::bind(file)?;
         listener.set_nonblocking(true)?;
@@ -45,7 +46,7 @@ impl AttackListeners {
         Ok(())
     }
 
-    /// Listens on an abstract Unix socket.
+    /// Listens on the abstract Unix socket `name`.
     pub(super) fn listen_abstract(&mut self, name: &str) -> anyhow::Result<()> {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
         listener.set_nonblocking(true)?;
@@ -57,7 +58,7 @@ impl AttackListeners {
         self.0.is_empty()
     }
 
-    /// Returns the events since the last call, one line each.
+    /// Returns what arrived since the previous call, one line for each connection or datagram.
     pub(super) fn take_events(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         for ear in &self.0 {

@@ -1,7 +1,7 @@
 //! `toolgate-attack [--case ID].. [--dialect NAME] [--bin FILE] [--keep] [--verbose]` attacks a
 //! server and prints a line for each case. `toolgate-attack --resources [--minutes N] [--seed S]
-//! [--untimed] [--bin FILE] [--keep]` plays resource attacks at random while other callers work.
-//! `cargo xtask attack` builds it and starts it.
+//! [--untimed] [--bin FILE] [--keep]` makes resource attacks in random order while other callers
+//! use the server. `cargo xtask attack` builds the program and starts it.
 #![allow(clippy::print_stderr, reason = "a test program, which prints for a person")]
 
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! The cases of `extra.jsonl` about programs that may reach one host through a forwarder.
+//! Attack cases of `extra.jsonl` about programs that may reach one host through a network
+//! forwarder.
 
 use std::fs;
 
@@ -7,18 +8,19 @@ use serde_json::json;
 use super::attempt::AttackAttempt;
 use super::exploits;
 
-/// The ids of the cases about programs behind a forwarder.
+/// Ids of the attack cases about programs behind a network forwarder.
 pub(super) const IDS: [&str; 23] = [
     "M52", "M53", "M54", "M55", "M56", "M57", "M60", "M61", "M80", "M81", "M82", "M83", "M84",
     "M85", "M86", "M87", "M88", "M100", "M101", "M102", "M103", "M104", "M105",
 ];
 
-/// The settings of programs that may use an SSH server.
+/// Settings that allow programs to use an SSH server.
 const SSH_REMOTE: &str = "[[sandbox.ssh]]\nhost = \"one.localhost:1\"\nhost_keys = [\"ssh-ed25519 \
      AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\"]\n\
      keys = [\"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU\"]\n";
 
-/// Lets the program reach one host through the forwarder, and makes it attack another way.
+/// Prepares an attack case about a program that may reach one host through the forwarder, and that
+/// tries to reach more.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let id = attempt.case.id.clone();
     let port = match id.as_str() {
@@ -89,8 +91,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens on the socket of this case, and returns its path: a file of the workspace, the agent
-/// socket of another run, or an abstract name that starts with `@`.
+/// Listens on the socket that the case attacks, and returns its paths: a file of the workspace, the
+/// agent socket of another run, or an abstract name that starts with `@`.
 fn listen_to_sockets(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<String>> {
     if attempt.case.id == "M105" {
         let folder = attempt.folders.base.join("toolgate-ssh-other");

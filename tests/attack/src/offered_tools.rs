@@ -1,4 +1,4 @@
-//! Tools that a server offers in each dialect.
+//! Lists the tools that a server offers in each dialect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::server::AttackServerLaunch;
 use super::setup;
 use super::variants::AttackCallVariant;
 
-/// The names of the tools on the wire, by dialect.
+/// Names of the offered tools as clients see them, by dialect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OfferedToolNames(BTreeMap<AttackDialect, BTreeSet<String>>);
 
 impl OfferedToolNames {
-    /// Lists the tools of one server, which speaks all dialects over HTTP. Over other transports,
-    /// a dialect offers the same tools.
+    /// Starts a server that speaks all dialects over HTTP, and lists its tools in each. A dialect
+    /// offers the same tools over all of its transports.
     pub(super) fn list(binary: &Path, base: &Path) -> anyhow::Result<Self> {
         let folders = AttackFolders::create(base.join("list"))?;
         let schemas = folders.ws.join(setup::SCHEMAS);
@@ -47,7 +47,8 @@ impl OfferedToolNames {
         Ok(Self(offered))
     }
 
-    /// Returns true if a dialect can express the call of `variant` and offers its tool.
+    /// Returns true if `dialect` can express the call of `variant`, and offers the tool that it
+    /// calls.
     pub(super) fn has(&self, dialect: AttackDialect, variant: &AttackCallVariant) -> bool {
         let mut routes = ROUTES.into_iter();
         let codec = routes.find(|route| route.dialect == dialect).map(|route| route.codec());

@@ -1,4 +1,5 @@
-//! Judges the results of a case by its assertions: by the response, the audit record and the files.
+//! Judges the results of an attack case by its assertions: by the responses, the audit records and
+//! the files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,15 +14,15 @@ use super::dialects::{AttackDialect, AttackResponse};
 use super::folders::FolderSnapshot;
 use super::server::audit_log;
 
-/// The longest answer to a call: four times the most that a tool returns at once, because a dialect
-/// may send it twice and escape it.
+/// Largest allowed answer to a call, in bytes: four times the most that a tool returns at once,
+/// because a dialect may send a result twice and escape it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// The number of listed failures of one assertion.
+/// Number of failures of one assertion that are listed.
 const FAILURES_MAX: usize = 20;
-/// Start of the failure message for a call that took too long.
+/// Start of the failure message about a call that took too long.
 pub(super) const LATE: &str = "it took";
 
-/// Adds the outcome in the audit log to each result.
+/// Sets the outcome in the audit log for each of `results`.
 pub(super) fn add_recorded_outcomes(attempt: &AttackAttempt, results: &mut [AttackCallResult]) {
     let text = fs::read_to_string(audit_log(&attempt.folders)).unwrap_or_default();
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -39,7 +40,8 @@ pub(super) fn add_recorded_outcomes(attempt: &AttackAttempt, results: &mut [Atta
     }
 }
 
-/// Returns the name of a tool without the separators and the words that dialects change.
+/// Returns the name of a tool in a normal form, because dialects and the audit log spell it
+/// differently.
 fn normalized_tool(name: &str) -> String {
     let name = name.strip_prefix("mcp.tool:").unwrap_or(name);
     let name = match name {
@@ -52,7 +54,7 @@ fn normalized_tool(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
-/// Returns the outcomes in the audit log that fit a reason.
+/// Returns the outcomes in audit records that count as a refusal for `reason`.
 fn outcomes(
     reason: ExpectedRefusalReason,
     response: &AttackResponse,
@@ -77,7 +79,7 @@ fn outcomes(
     }
 }
 
-/// Outcomes of the audit log that some dialects send in their errors.
+/// Outcomes of audit records that some dialects also send in their errors.
 const SENT_OUTCOMES: [&str; 9] = [
     "invalid_input",
     "not_allowed",
@@ -90,7 +92,8 @@ const SENT_OUTCOMES: [&str; 9] = [
     "unavailable",
 ];
 
-/// Returns the outcome that the response alone shows. A message that is no call has no record.
+/// Returns the outcome that the response alone shows, for messages that are no calls and leave no
+/// audit record.
 fn outcome_on_wire(response: &AttackResponse) -> &str {
     let sent = response.data["reason"].as_str();
     if let Some(outcome) = sent.filter(|outcome| SENT_OUTCOMES.contains(outcome)) {
@@ -110,7 +113,7 @@ fn outcome_on_wire(response: &AttackResponse) -> &str {
     }
 }
 
-/// Returns true if the response reports a timeout, in a field or in words.
+/// Returns true if the response reports a timeout, in a field or in its text.
 fn has_timed_out(response: &AttackResponse) -> bool {
     has_flag(response, "timed_out")
         // Zyra has no word for a timeout, and this code for nothing else.
@@ -119,7 +122,7 @@ fn has_timed_out(response: &AttackResponse) -> bool {
         || contains(response, "timed out")
 }
 
-/// Returns true if the response reports that the result was shortened, in a field or in words.
+/// Returns true if the response reports that its result was shortened, in a field or in its text.
 fn is_truncated(response: &AttackResponse) -> bool {
     let words = ["go on with", "continue with", " more", "cut", "left out", "…", "\\u2026"];
     has_flag(response, "truncated") || words.iter().any(|word| contains(response, word))
@@ -133,7 +136,7 @@ fn contains(response: &AttackResponse, words: &str) -> bool {
     String::from_utf8_lossy(&response.raw).contains(words)
 }
 
-/// Checks every assertion of the attempt's case.
+/// Checks every assertion of the attempt's case, and records a failure for each that does not hold.
 pub(super) fn judge(attempt: &mut AttackAttempt, results: &[AttackCallResult]) {
     let judged: Vec<&AttackCallResult> = results.iter().filter(|result| result.is_judged).collect();
     for assertion in attempt.case.assertions.clone() {
@@ -161,8 +164,8 @@ fn check_finding(attempt: &AttackAttempt, name: &str) -> Option<String> {
     }
 }
 
-/// Returns true for an assertion about the files or the server. Returns false for an assertion
-/// about the result of one call.
+/// Returns true if the assertion is about files or the server, and false if it is about the result
+/// of one call.
 fn is_about_state(assertion: &AttackCaseAssertion) -> bool {
     matches!(
         assertion,
@@ -178,7 +181,7 @@ fn is_about_state(assertion: &AttackCaseAssertion) -> bool {
     )
 }
 
-/// Checks an assertion about the files or the server. Returns why it does not hold.
+/// Checks an assertion about files or the server. Returns the reason if it does not hold.
 fn check_state(attempt: &AttackAttempt, assertion: &AttackCaseAssertion) -> Option<String> {
     let path = |name: &str| PathBuf::from(attempt.folders.fill(name));
     let subject = || {
@@ -226,7 +229,7 @@ fn check_state(attempt: &AttackAttempt, assertion: &AttackCaseAssertion) -> Opti
     }
 }
 
-/// Checks an assertion about one result. Returns why it does not hold.
+/// Checks an assertion about the result of one call. Returns the reason if it does not hold.
 fn check_result(
     attempt: &AttackAttempt,
     assertion: &AttackCaseAssertion,
@@ -345,8 +348,9 @@ fn check_result(
     }
 }
 
-/// Checks that a call was refused for one of `reasons`, or for any if there are none. The record
-/// has the reason, and the response must be an error.
+/// Checks that a call was refused for one of `reasons`, or for any reason if the list is empty. The
+/// response must be an error, and the audit record must have the reason. Returns the problem, if
+/// there is one.
 fn check_refusal(
     attempt: &AttackAttempt,
     reasons: &[ExpectedRefusalReason],
@@ -373,7 +377,7 @@ fn check_refusal(
     (!fits).then(|| format!("refused as {outcome}, not {reasons:?}: {shown}"))
 }
 
-/// Returns the start of a response in one line.
+/// Returns the start of a response as one line of text.
 pub(super) fn summary(response: &AttackResponse) -> String {
     let text = if response.text.trim().is_empty() {
         String::from_utf8_lossy(&response.raw).into_owned()

@@ -1,4 +1,5 @@
-//! Tests of the oracle: each assertion holds for a good result and fails for a bad one.
+//! Tests of the code that judges attack cases: each assertion must hold for a good result and fail
+//! for a bad one.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::folders::FolderSnapshot;
 use super::oracle::judge;
 use super::variants::AttackCallVariant;
 
-/// Returns an attempt that has not run, in a folder of its own.
+/// Returns an attempt that has not run, with one assertion and new folders.
 fn new_attempt(name: &str, assertion: &str) -> AttackAttempt {
     let base = std::env::temp_dir().join(format!("attack-oracle-{}-{name}", std::process::id()));
     let case = AttackCase {
@@ -46,12 +47,12 @@ fn result(is_error: bool, code: &str, data: Value, outcome: &str) -> AttackCallR
     AttackCallResult { response, recorded_outcome, is_judged: true, ..AttackCallResult::default() }
 }
 
-/// Returns true if the assertion holds for a result.
+/// Returns true if the assertion holds for `result`.
 fn holds(assertion: &str, result: AttackCallResult) -> bool {
     holds_after(assertion, result, |_| ())
 }
 
-/// Returns true if the assertion holds for a result after `change` was made to the attempt.
+/// Returns true if the assertion holds for `result` after `change` has changed the attempt.
 fn holds_after(
     assertion: &str,
     result: AttackCallResult,

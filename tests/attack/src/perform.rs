@@ -1,4 +1,4 @@
-//! Performs the attack of each case. Cases without code of their own are one call.
+//! Performs the attack of each case. A case without special code is one tool call.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     stream_cases,
 };
 
-/// Performs a case that starts its own servers. Returns `None` for any other case.
+/// Performs an attack case whose code starts the servers. Returns `None` for any other case.
 pub(super) fn perform_without_server(attempt: &mut AttackAttempt) -> Option<CallResults> {
     let id = attempt.case.id.clone();
     Some(match id.as_str() {
@@ -35,7 +35,7 @@ pub(super) fn perform_without_server(attempt: &mut AttackAttempt) -> Option<Call
     })
 }
 
-/// Performs an attack case against a running server.
+/// Performs an attack case against the running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -69,7 +69,7 @@ pub(super) fn perform(
     }
 }
 
-/// Sends the MCP request of a case that calls no tool.
+/// Sends the MCP request of an attack case that calls no tool.
 fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let params = fill(&attempt.case.input["params"], &attempt.folders);
     let method = attempt.case.input["method"].as_str().unwrap_or_default().to_owned();
@@ -81,8 +81,8 @@ fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut AttackClient) -> C
     Ok(vec![AttackCallResult { tool, response, is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// Calls the tool once. If that proves something, also checks that the same call works inside the
-/// workspace.
+/// Makes the call of the case once. If a refusal would prove nothing otherwise, also checks that
+/// such a call works inside the workspace.
 pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let variant = attempt.variant.clone();
     let runs_program =
@@ -107,8 +107,8 @@ pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut AttackClient) 
     Ok(results)
 }
 
-/// Checks that programs start and can write in the workspace. Otherwise, a refusal outside of it
-/// proves nothing.
+/// Checks that programs start and can write in the workspace. Otherwise, a refusal outside the
+/// workspace would prove nothing.
 fn check_programs_start(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -123,7 +123,7 @@ fn check_programs_start(
     Ok(result)
 }
 
-/// Returns the input with a path inside the workspace, if that call must succeed.
+/// Returns the input of the case with a path inside the workspace, if that call must succeed.
 fn input_inside_workspace(attempt: &AttackAttempt) -> Option<Value> {
     let can_succeed =
         matches!(attempt.case.id.as_str(), "X09" | "X12" | "X14" | "X15" | "X22" | "X55" | "X56");
@@ -140,7 +140,8 @@ fn input_inside_workspace(attempt: &AttackAttempt) -> Option<Value> {
     serde_json::from_str(&text.replace(&outside, &inside)).ok()
 }
 
-/// Checks that the script of the case left its trace. Otherwise, the case proves nothing.
+/// Records a failure unless the script of the case has run. Otherwise, the case would prove
+/// nothing.
 fn check_script_ran(attempt: &mut AttackAttempt, results: &[AttackCallResult]) {
     let text = attempt.variant.input.to_string();
     let has_script =
@@ -151,7 +152,7 @@ fn check_script_ran(attempt: &mut AttackAttempt, results: &[AttackCallResult]) {
     }
 }
 
-/// Records whether the listeners of the case, if it has any, received something.
+/// Records a finding about whether the listeners of the case received something.
 pub(super) fn record_listener_events(attempt: &mut AttackAttempt) {
     if attempt.listeners.is_empty() {
         return;
@@ -161,7 +162,7 @@ pub(super) fn record_listener_events(attempt: &mut AttackAttempt) {
     attempt.record_finding("listener_silent", finding);
 }
 
-/// Records the findings that follow from one response.
+/// Records the findings that follow from the response of the last call.
 fn record_response_findings(attempt: &mut AttackAttempt, result: Option<&AttackCallResult>) {
     let Some(result) = result else { return };
     let response = &result.response;
@@ -229,7 +230,7 @@ fn descriptor_in(line: &str) -> Option<u32> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
-/// Returns the first character that controls a terminal or reverses text.
+/// Describes the first character in `text` that controls a terminal or reverses text.
 fn first_control_character(text: &str) -> Option<String> {
     let bad = text.chars().find(|c| {
         (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
@@ -238,8 +239,8 @@ fn first_control_character(text: &str) -> Option<String> {
     bad.map(|c| format!("U+{:04X}", c as u32))
 }
 
-/// Waits until `condition` returns true, but no longer than `timeout`. Returns true if the
-/// condition held in time.
+/// Waits until `condition` returns true, but no longer than `timeout`. Returns true if that
+/// happened in time.
 pub(super) fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let started = std::time::Instant::now();
     while !condition() {

@@ -1,5 +1,5 @@
-//! The cases, and the attempts at each: every variant in every dialect over every transport that
-//! can express it.
+//! Selects the attack cases and the attempts at each: every variant in every dialect that can
+//! express it, over every transport.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,15 +13,15 @@ use super::dialects::{AttackDialect, AttackTransport, DialectOverTransport};
 use super::offered_tools::OfferedToolNames;
 use super::variants::{self, AttackCallVariant};
 
-/// Attempt at a case that is planned, with its dialect and variant.
+/// Planned attempt at an attack case: the variant of the call, and the dialect over a transport.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlannedAttackAttempt {
-    /// The position of the variant in [`variants`].
+    /// Index of the variant in the result of [`variants`].
     pub(super) variant: usize,
     pub(super) route: DialectOverTransport,
 }
 
-/// Reads every case of both files.
+/// Reads every attack case of both files.
 pub(super) fn all_cases() -> anyhow::Result<Vec<AttackCase>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut cases = case::load(&folder.join("attacks.jsonl"), false)?;
@@ -33,7 +33,8 @@ pub(super) fn all_cases() -> anyhow::Result<Vec<AttackCase>> {
     Ok(cases)
 }
 
-/// Returns the variants of a case. A case that calls no tool has one variant without a tool.
+/// Returns the variants of the call of `case`. A case that calls no tool has one variant without a
+/// tool.
 pub(super) fn variants(case: &AttackCase) -> Vec<AttackCallVariant> {
     let variants = variants::variants(case);
     if variants.is_empty() {
@@ -46,7 +47,8 @@ pub(super) fn variants(case: &AttackCase) -> Vec<AttackCallVariant> {
     variants
 }
 
-/// Returns every attempt at `case` over `routes`. A dialect that does not offer a tool is left out.
+/// Returns every attempt at `case` over `routes`. Leaves out dialects that do not offer the tool of
+/// a variant.
 pub(super) fn attempts(
     case: &AttackCase,
     routes: &[DialectOverTransport],
@@ -70,8 +72,8 @@ pub(super) fn attempts(
     attempts
 }
 
-/// Returns true if the attempts of a case take long, so that they should start before those of
-/// other cases.
+/// Returns true if attempts at `case` take long, so that they should start before those of other
+/// cases.
 pub(super) fn is_slow(case: &AttackCase) -> bool {
     matches!(
         case.id.as_str(),
@@ -91,7 +93,7 @@ pub(super) fn is_slow(case: &AttackCase) -> bool {
     )
 }
 
-/// Returns true if the run attempts `case`, a case that calls no tool, on `route`.
+/// Returns true if `case`, which calls no tool, is attempted over `route`.
 fn applies_to(case: &AttackCase, route: DialectOverTransport) -> bool {
     let DialectOverTransport { dialect, transport } = route;
     let is_mcp = matches!(dialect, AttackDialect::Mcp2026 | AttackDialect::Mcp2025);
@@ -123,8 +125,8 @@ fn applies_to(case: &AttackCase, route: DialectOverTransport) -> bool {
     }
 }
 
-/// Returns true if the run skips this variant of `case` on `route`: the dialect does not affect the
-/// result and other routes test it, or the answers on this route cannot show whether the attack
+/// Returns true if a variant of `case` is skipped over `route`: the dialect does not affect the
+/// result and other routes test it, or answers over this route cannot show whether the attack
 /// succeeded.
 fn is_covered_elsewhere(
     case: &AttackCase,

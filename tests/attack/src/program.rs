@@ -1,4 +1,4 @@
-//! The program: its options, and a run of the cases that they select.
+//! The attack program: its command-line options, and a run of the attack cases that they select.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,41 +18,40 @@ use super::plan::{self, PlannedAttackAttempt, all_cases, variants};
 use super::report::AttackCaseOutcome;
 use super::resource_run::ResourceRun;
 
-/// The number of attempts that run at once. Most of the time, an attempt waits.
+/// Number of attempts that run at once. An attempt waits most of the time.
 const PARALLEL_ATTEMPTS: usize = 4;
-/// The length of the resource attacks, in minutes, if no option sets it.
+/// Default duration of the resource attacks, in minutes.
 const RESOURCE_MINUTES: f64 = 5.0;
 
 /// Command-line options of the attack program.
 #[derive(Debug, Default)]
 struct AttackOptions {
-    /// Starts of the ids of cases. Empty for all cases.
+    /// Prefixes of the ids of the cases to run. Empty for all cases.
     cases: Vec<String>,
-    /// Starts of the names of routes. Empty for all routes.
+    /// Prefixes of the names of routes to use. Empty for all routes.
     dialects: Vec<String>,
-    /// The server to attack. By default, the binary beside this program.
+    /// Executable of the server to attack. By default, the `toolgate` beside this program.
     binary: Option<PathBuf>,
-    /// True to keep the folders of attempts.
+    /// True to keep the folders of attempts after the run.
     keep: bool,
-    /// True to print each attempt, too.
+    /// True to print a line for each attempt.
     verbose: bool,
-    /// True to play resource attacks at random instead of cases.
+    /// True to make resource attacks in random order instead of running attack cases.
     resources: bool,
-    /// Length of the resource attacks, in minutes.
+    /// Duration of the resource attacks, in minutes.
     minutes: Option<f64>,
-    /// The seed of the resource attacks. By default, it is random.
+    /// Seed of the random order of resource attacks. Random by default.
     seed: Option<u64>,
-    /// True to judge no times of the resource attacks.
+    /// True to ignore the time limits of resource attacks.
     untimed: bool,
 }
 
-/// Runs the cases that the arguments select, or resource attacks, and prints their outcomes. If the
-/// arguments name one attempt, runs that one in this process.
+/// Runs the attack cases that `arguments` select, or resource attacks, and prints their outcomes.
+/// If `arguments` name one attempt, runs that attempt in the current process.
 ///
 /// # Errors
 ///
-/// If an argument is invalid, a case is broken, the resource attacks break a promise, or a folder
-/// cannot be written.
+/// If an argument is invalid, an attack breaks the server, or a folder cannot be written.
 pub fn run_program(arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
         [first, rest @ ..] if first == ATTEMPT_COMMAND => run_in_this_process(rest),
@@ -91,7 +90,7 @@ impl AttackOptions {
         Ok(options)
     }
 
-    /// Returns the file of the server to attack.
+    /// Returns the path of the toolgate executable to attack.
     fn server(&self) -> anyhow::Result<PathBuf> {
         match &self.binary {
             Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string()),
@@ -158,7 +157,7 @@ fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs and prints all cases. Returns how many are broken.
+/// Runs `cases` and prints the outcomes. Returns the number of cases in which an attack succeeded.
 fn run_cases(
     options: &AttackOptions,
     cases: &[AttackCase],
@@ -210,7 +209,8 @@ fn print_verdict(
     println!("  {} {word} {} {label}: {lines} ({elapsed:.1} s)", case.id, attempt.route.name());
 }
 
-/// Prints a line for each case and the sums of each file. Returns how many cases are broken.
+/// Prints a line for each case and sums for each file of cases. Returns the number of cases in
+/// which an attack succeeded.
 fn print_outcomes(
     options: &AttackOptions,
     cases: &[AttackCase],

@@ -1,4 +1,4 @@
-//! Cases about programs and jobs that run too long, and about reports of the sandbox.
+//! Attack cases about programs and jobs that run too long, and about reports of a missing sandbox.
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -18,10 +18,11 @@ use super::oracle::summary;
 use super::perform::wait_until;
 use super::server::{AttackServerLaunch, AttackedServer, audit_log, write_all};
 
-/// The time that a program may take to appear among the processes.
+/// Time that a program may take until it is in the process list.
 const PROGRAM_START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A program that sleeps for minutes. Its argument is unique, so that it can be found.
+/// Program that sleeps for minutes. Its argument is unique, so that the process list shows whether
+/// it runs.
 struct SleepingTestProgram {
     input: Value,
     argument: String,
@@ -40,8 +41,8 @@ impl SleepingTestProgram {
         Ok(())
     }
 
-    /// Returns true if the test program ends within `timeout`. Finds the program even if it is no
-    /// longer a descendant of the server.
+    /// Returns true if the program ends within `timeout`. Finds the program even if it is no longer
+    /// a descendant of the server.
     fn ends_within(&self, timeout: Duration) -> bool {
         wait_until(timeout, || !has_descendant(std::process::id(), &self.argument))
     }
@@ -52,7 +53,7 @@ pub(super) fn has_descendant(pid: u32, word: &str) -> bool {
     descendants(pid).iter().any(|(_, line)| line.contains(word))
 }
 
-/// X46: cancels a call while its program runs.
+/// Attack case X46: cancels a call while its program runs.
 pub(super) fn cancel_call(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -96,7 +97,7 @@ pub(super) fn cancel_call(
     Ok(Vec::new())
 }
 
-/// X47: disconnects while a program runs.
+/// Attack case X47: disconnects while the program of a call runs.
 pub(super) fn disconnect_during_call(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -137,8 +138,8 @@ pub(super) fn disconnect_during_call(
     Ok(Vec::new())
 }
 
-/// X52: runs a program on a system without Landlock and namespaces. The server must report that,
-/// and refuse if `require` is `strict`.
+/// Attack case X52: runs a program on a system without Landlock and namespaces. The server must
+/// report that, and refuse to run it if `require` is `strict`.
 pub(super) fn run_without_sandbox(attempt: &mut AttackAttempt) -> CallResults {
     let sandboxed = attempt.launch.clone();
     attempt.launch.wrapper = ["perl", "-e", exploits::WITHOUT_SANDBOX].map(str::to_owned).into();
@@ -184,7 +185,7 @@ pub(super) fn run_without_sandbox(attempt: &mut AttackAttempt) -> CallResults {
     Ok(vec![result])
 }
 
-/// Starts a server and calls a tool.
+/// Starts a server with the attempt's settings, and calls a tool.
 fn call_new_server(
     attempt: &mut AttackAttempt,
     tool: &str,
@@ -207,13 +208,13 @@ fn reports_missing_sandbox(text: &str) -> bool {
         .any(|word| text[at..].contains(word))
 }
 
-/// Starts a job and returns its id.
+/// Starts a job that calls `tool`, and returns the id of the job.
 fn start_job(client: &mut AttackClient, tool: &str, arguments: &Value) -> anyhow::Result<String> {
     let response = client.call("jobs.start", &json!({ "tool": tool, "arguments": arguments }))?;
     job_id_in(&response)
 }
 
-/// Returns the id of a job in a response.
+/// Returns the job id in a response.
 pub(super) fn job_id_in(response: &AttackResponse) -> anyhow::Result<String> {
     if let Some(id) = response.data["job_id"].as_str() {
         return Ok(id.to_owned());
@@ -223,7 +224,7 @@ pub(super) fn job_id_in(response: &AttackResponse) -> anyhow::Result<String> {
     id.with_context(|| format!("no job: {}", summary(response)))
 }
 
-/// J02: checks that the bits of many job ids are random.
+/// Attack case J02: checks that the bits of many job ids are random.
 pub(super) fn check_job_ids(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut ids = BTreeSet::new();
     let count = if client.is_stream() { attempt.length.repetitions(1000) } else { 200 };
@@ -248,8 +249,8 @@ pub(super) fn check_job_ids(attempt: &mut AttackAttempt, client: &mut AttackClie
     Ok(Vec::new())
 }
 
-/// J03: starts up to 500 jobs with endless output, to be kept for the shortest time, and waits
-/// until the server forgets the first one.
+/// Attack case J03: starts up to 500 jobs with endless output that expire as early as possible, and
+/// waits until the server has removed the first one.
 pub(super) fn check_job_expiry(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -280,7 +281,7 @@ pub(super) fn check_job_expiry(
     Ok(Vec::new())
 }
 
-/// J05: reads the output of a job at a negative and at a huge offset.
+/// Attack case J05: reads the output of a job at a negative and at a huge offset.
 pub(super) fn read_odd_offsets(client: &mut AttackClient) -> CallResults {
     let id = start_job(client, "exec.run", &json!({ "command": "echo", "args": ["x"] }))?;
     client.call("jobs.get", &json!({ "job_id": id, "wait_ms": 5000 }))?;
@@ -290,7 +291,7 @@ pub(super) fn read_odd_offsets(client: &mut AttackClient) -> CallResults {
     Ok(vec![negative, huge])
 }
 
-/// J06: kills a server during a job, and asks the next server about the job.
+/// Attack case J06: kills a server during a job, starts another, and asks it about the job.
 pub(super) fn restart_during_job(attempt: &mut AttackAttempt) -> CallResults {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;

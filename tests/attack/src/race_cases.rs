@@ -1,4 +1,4 @@
-//! Cases about races: files that change during a call, and many calls at once.
+//! Attack cases about races: files that change during a call, and many calls at once.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,14 +16,14 @@ use super::oracle::summary;
 use super::server::AttackedServer;
 use super::setup::start_swapping;
 
-/// The number of calls of a full race.
+/// Number of calls in a full attempt to win a race.
 const RACE_CALLS: usize = 4000;
-/// The number of calls that wait for an answer at once on a stream.
+/// Number of calls that are in flight at once on a stream.
 const CALLS_IN_FLIGHT: usize = 16;
-/// The least number of swaps during a race.
+/// Minimum number of swaps of paths during a race.
 const SWAPS_MIN: u64 = 100;
 
-/// Makes all calls, several at once on a stream.
+/// Makes all calls and returns their answers in order. On a stream, keeps several calls in flight.
 fn call_all(
     client: &mut AttackClient,
     calls: &[(&str, Value)],
@@ -50,8 +50,8 @@ fn call_all(
     Ok(responses)
 }
 
-/// Makes the calls while a folder and a link to the outside are swapped. Repeats them if there were
-/// too few swaps.
+/// Makes the calls while another thread swaps a folder and a symlink to the outside. Repeats all
+/// calls if there were fewer than [`SWAPS_MIN`] swaps.
 fn race(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -71,7 +71,8 @@ fn race(
     bail!("the harness: too few swaps for a race")
 }
 
-/// F23: reads through a folder that is a link to the outside at times.
+/// Attack case F23: reads through a folder that another thread replaces by a symlink to the outside
+/// and back.
 pub(super) fn read_through_swapped_folder(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -95,7 +96,8 @@ pub(super) fn read_through_swapped_folder(
     Ok(Vec::new())
 }
 
-/// F24: changes files through a folder that is a link to the outside at times.
+/// Attack case F24: changes files through a folder that another thread replaces by a symlink to the
+/// outside and back.
 pub(super) fn write_through_swapped_folder(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -140,7 +142,7 @@ pub(super) fn write_through_swapped_folder(
     Ok(Vec::new())
 }
 
-/// X08: replaces an allowed program by another program between its check and its start.
+/// Attack case X08: replaces an allowed program by another program between its check and its start.
 pub(super) fn swap_program(attempt: &mut AttackAttempt) -> CallResults {
     let base = attempt.folders.base.clone();
     for (folder, text) in [("good", "good"), ("bad", attempt.folders.canary.as_str())] {
@@ -184,8 +186,8 @@ pub(super) fn swap_program(attempt: &mut AttackAttempt) -> CallResults {
     Ok(Vec::new())
 }
 
-/// R12: fills the disk with files of 10 MB until the server refuses. One is written, the others are
-/// copies of it, because the server need not receive those first.
+/// Attack case R12: fills the disk with files of 10 MB until the server refuses one. The client
+/// writes the first file and copies it, because a copy sends no content.
 pub(super) fn flood_disk(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let content = "x".repeat(10_000_000);
     let write =
@@ -219,7 +221,7 @@ pub(super) fn flood_disk(attempt: &mut AttackAttempt, client: &mut AttackClient)
     bail!("6000 MB were written without a refusal")
 }
 
-/// R13: makes 5000 reads at once.
+/// Attack case R13: makes 5,000 reads at once.
 pub(super) fn read_in_parallel(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,

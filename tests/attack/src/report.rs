@@ -1,4 +1,4 @@
-//! The outcome of a case: the verdicts of all its attempts in one line.
+//! Reports the outcome of an attack case: the verdicts of all its attempts in one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use super::attempt::AttackAttemptVerdict;
 use super::case::AttackCase;
 use super::plan::{PlannedAttackAttempt, variants};
 
-/// The length of the first failure in an outcome.
+/// Largest number of characters of a failure that an outcome shows.
 const FAILURE_CHARS_MAX: usize = 400;
-/// Number of notes that an outcome shows.
+/// Largest number of notes that an outcome shows.
 const NOTES_MAX: usize = 3;
 
 /// Outcome of an attack case over all of its attempts.
 #[derive(Debug)]
 pub(super) enum AttackCaseOutcome {
-    /// All attempts failed to break the server. The text has the routes and some notes.
+    /// All attempts were made, and none broke the server. The text lists the routes and some notes.
     Held(String),
-    /// An attempt cannot run on this machine, for this reason.
+    /// This machine cannot run one of the attempts, for this reason.
     Skipped(String),
-    /// An attempt broke a promise, or there was no attempt. The text has the first failure.
+    /// An attempt failed, or there was none. The text has the first failure.
     Broken(String),
 }
 
 impl AttackCaseOutcome {
-    /// Combines the verdicts of all attempts at a case.
+    /// Combines the verdicts of all attempts at `case` into one outcome.
     pub(super) fn new(
         case: &AttackCase,
         verdicts: &[(PlannedAttackAttempt, AttackAttemptVerdict)],
@@ -67,7 +67,8 @@ impl AttackCaseOutcome {
     }
 }
 
-/// Returns the names of routes with each dialect once, for example `mira http ws, zyra http`.
+/// Returns the names of `routes`, with each dialect named once, for example `mira http ws, zyra
+/// http`.
 fn by_dialect(routes: &BTreeSet<String>) -> String {
     let mut dialects: Vec<(&str, Vec<&str>)> = Vec::new();
     for (dialect, transport) in routes.iter().filter_map(|route| route.split_once(' ')) {

@@ -1,4 +1,4 @@
-//! Git repositories that attack the program that reads them.
+//! Prepares git repositories that attack a program that reads them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::attempt::AttackAttempt;
 use super::server::sh;
 
-/// Makes a repository with two commits, a changed file and a second branch.
+/// Creates a repository with two commits, a changed file and a second branch.
 fn make_repository(folder: &Path) -> anyhow::Result<()> {
     fs::write(folder.join("a.txt"), "first\n")?;
     let commit = "git -c user.name=t -c user.email=t@example.invalid commit -q";
@@ -23,7 +23,7 @@ fn make_repository(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prepares the repository of a case.
+/// Prepares the hostile repository of an attack case.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     let evil = attempt.folders.evil.clone();
@@ -142,8 +142,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     check_trap(attempt, trigger)
 }
 
-/// Checks that plain git runs the trap in a copy of the repository. Otherwise, the case proves
-/// nothing.
+/// Checks that plain git would run the trap: runs `trigger` in a copy of the repository. Otherwise,
+/// the case would prove nothing.
 fn check_trap(attempt: &mut AttackAttempt, trigger: &str) -> anyhow::Result<()> {
     let copy = attempt.folders.base.join("copy");
     let line = format!(
@@ -160,7 +160,7 @@ fn check_trap(attempt: &mut AttackAttempt, trigger: &str) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Writes a program that runs `touch`, and returns its path.
+/// Writes an executable file that runs `touch`, and returns its path.
 fn write_trap(ws: &Path, touch: &str) -> anyhow::Result<String> {
     // A checkout would remove it from the work tree.
     let file = ws.join(".git/trap.sh");

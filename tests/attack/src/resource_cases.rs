@@ -1,4 +1,4 @@
-//! Cases about memory and time: input that is small for its sender and expensive for the server.
+//! Attack cases about memory and time: input that costs its sender little and the server much.
 
 use std::fs;
 use std::io::Write;
@@ -20,19 +20,18 @@ use super::http::{AttackWebSocket, client_frame};
 use super::oracle::summary;
 use super::server::AttackedServer;
 
-/// The longest time that a call of another caller may take while the attack runs.
+/// The longest time that a call of a normal caller may take during an attack.
 const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
-/// Size in bytes of each unfinished message.
+/// Size of each unfinished message, in bytes.
 const UNFINISHED_BYTES: usize = 24 << 20;
-/// The number of unfinished messages that are sent.
+/// Number of unfinished messages that are sent.
 const UNFINISHED_MESSAGES: usize = 48;
-/// The number of messages with many values that are sent at once.
+/// Number of messages with many JSON values that are sent at once.
 const MANY_VALUES_MESSAGES: usize = 24;
-/// The longest time from the start of a server to its first answer, on a machine that does other
-/// work.
+/// The longest time from the start of a server to its first answer, on a busy machine.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// Prepares the files and the settings of a case about memory and time.
+/// Prepares the files and settings of an attack case about memory and time.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     match attempt.case.id.as_str() {
         "M43" => fs::write(attempt.folders.ws.join("long.txt"), "q".repeat(600_000))?,
@@ -70,7 +69,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Performs a case about memory and time against a running server.
+/// Performs an attack case about memory and time against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -110,7 +109,8 @@ pub(super) fn perform(
     }
 }
 
-/// Adds an upstream `evil` with the tool `name`.
+/// Adds to the settings an upstream called `evil` with one tool. The tool has the name `name` and
+/// the schemas `input` and `output`.
 fn add_upstream(
     attempt: &mut AttackAttempt,
     name: &str,
@@ -124,7 +124,7 @@ fn add_upstream(
     add_upstream_tools(attempt, &[tool])
 }
 
-/// Adds an upstream `evil` that lists `tools`.
+/// Adds to the settings an upstream called `evil` that lists `tools`.
 fn add_upstream_tools(attempt: &mut AttackAttempt, tools: &[Value]) -> anyhow::Result<()> {
     let script = attempt.folders.ws.join("evil.py");
     let list = attempt.folders.ws.join("tools.json");
@@ -146,7 +146,8 @@ fn wait_for_tool(client: &mut AttackClient, name: &str) -> anyhow::Result<()> {
     anyhow::bail!("the harness: the upstream's tool {name} is not listed")
 }
 
-/// M44: sends long WebSocket messages on many connections, and ends none of them.
+/// Attack case M44: sends the starts of long WebSocket messages on many connections, and ends none
+/// of them.
 fn send_unfinished_messages(
     attempt: &mut AttackAttempt,
     server: &AttackedServer,
@@ -169,8 +170,8 @@ fn send_unfinished_messages(
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// M70: sends many lists of short values at once. Each takes a multiple of its text once it is
-/// parsed.
+/// Attack case M70: sends many lists of short values at once. Parsed, each list takes several times
+/// the memory of its text.
 fn send_many_values_at_once(
     attempt: &mut AttackAttempt,
     server: &AttackedServer,
@@ -196,7 +197,8 @@ fn send_many_values_at_once(
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// M45: starts a second server, which remembers the tools that the upstream listed.
+/// Attack case M45: starts a second server, which reads the remembered tools of the upstream from
+/// the cache.
 fn start_with_remembered_tools(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -219,7 +221,8 @@ fn start_with_remembered_tools(
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// M62: starts a second server in the folder with all hostile files, and makes its first call.
+/// Attack case M62: starts a second server in a folder with all hostile files, and makes its first
+/// call.
 fn start_among_hostile_files(attempt: &mut AttackAttempt) -> CallResults {
     let started = Instant::now();
     let (mut second, mut other) =
@@ -234,8 +237,8 @@ fn start_among_hostile_files(attempt: &mut AttackAttempt) -> CallResults {
     Ok(vec![result])
 }
 
-/// M47 and M48: makes slow calls on more connections than the server has threads, another call
-/// meanwhile, and stops the server before they end.
+/// Attack cases M47 and M48: makes slow calls on more connections than the server has threads,
+/// makes a normal call meanwhile, and stops the server before the slow calls end.
 fn call_slow_tool(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -276,8 +279,8 @@ fn call_slow_tool(
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// M51: searches files that crash a grammar, stores a document with such an id, and starts a second
-/// server, which finds the same files.
+/// Attack case M51: searches files that crash a grammar, stores a document that crashes a grammar,
+/// and starts a second server, which reads the same files.
 fn search_crashing_texts(
     attempt: &mut AttackAttempt,
     server: &AttackedServer,
@@ -299,7 +302,8 @@ fn search_crashing_texts(
     Ok(results)
 }
 
-/// Finds the definitions in all files of M51.
+/// Checks in attack case M51 that the definitions in all files are found, including those beside
+/// crashes.
 fn find_beside_crashes(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for (name, path) in [("okapi", "bad.rb"), ("tapir", "full.rb"), ("zebra", "good.rb")] {
@@ -313,7 +317,8 @@ fn find_beside_crashes(attempt: &mut AttackAttempt, client: &mut AttackClient) -
     Ok(results)
 }
 
-/// M58: lists the tools of an upstream with hidden texts. The log names each tool that is left out.
+/// Attack case M58: lists the tools of an upstream with hidden texts. The log must name each tool
+/// that is left out.
 fn list_hidden_texts(
     attempt: &mut AttackAttempt,
     server: &AttackedServer,
@@ -333,7 +338,7 @@ fn list_hidden_texts(
     Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// Makes the cheapest call of another caller, which must not wait.
+/// Makes the cheapest call as a normal caller, and records a failure if the call takes too long.
 fn check_other_call(attempt: &mut AttackAttempt, client: &mut AttackClient) {
     match client.ping() {
         Ok(elapsed) if elapsed <= OTHER_CALL_MAX => {}

@@ -1,4 +1,5 @@
-//! Resource attacks in random order, while other callers work. `--resources` starts a run.
+//! Runs resource attacks in random order while normal callers use the server. The option
+//! `--resources` starts a run.
 //!
 //! The server has its default settings, a key for each caller, and one hostile upstream. Its
 //! workspace contains all hostile files at once, and its memory is limited.
@@ -31,60 +32,60 @@ use attackers::AttackingCaller;
 use memory_cap::{CAP_BYTES, ServerMemoryCap};
 use normal_callers::NORMAL_FOLDER;
 
-/// The dialect and transport of all callers.
+/// Dialect and transport that all callers use.
 const ROUTE: DialectOverTransport =
     DialectOverTransport { dialect: AttackDialect::Mcp2026, transport: AttackTransport::Http };
-/// The number of threads that attack.
+/// Number of threads that attack at once.
 const ATTACKERS: usize = 6;
-/// A run that is at least this long has more normal callers.
+/// Duration from which a run has more normal callers.
 const LONG_RUN: Duration = Duration::from_secs(600);
-/// The largest 99th percentile of the duration of normal calls.
+/// The highest accepted 99th percentile of the duration of normal calls.
 const P99_MAX: Duration = Duration::from_millis(250);
-/// The longest time from the start of the server to its first answer.
+/// The longest accepted time from the start of the server to its first answer.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
-/// The memory that the server may keep after the attacks.
+/// Memory that the server may still use after the attacks, in MiB.
 const FINAL_MIB_MAX: u64 = 400;
-/// The time that the server has to release memory after the attacks.
+/// Time that the server has to release memory after the attacks.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The number of failures that a run prints.
+/// Largest number of failures that a run prints.
 const FAILURES_MAX: usize = 20;
 
-/// The options of a run of resource attacks.
+/// Options of a run of resource attacks.
 #[derive(Debug)]
 pub(super) struct ResourceRun {
     /// Path of the toolgate executable that is attacked.
     pub(super) toolgate: PathBuf,
     pub(super) duration: Duration,
-    /// The seed of the random order. By default, it is random, too.
+    /// Seed of the random order of attacks. Random if it is `None`.
     pub(super) seed: Option<u64>,
-    /// False to judge no times, for a machine that does other work.
+    /// False to ignore the time limits, on a machine that does other work.
     pub(super) is_timed: bool,
-    /// True to keep the folder of the run.
+    /// True to keep the folder of the run after its end.
     pub(super) keep: bool,
 }
 
-/// The counts of a run, shared by its threads.
+/// Counts of attacks and calls in a run, shared by its threads.
 #[derive(Default)]
 struct ResourceRunTally {
     is_over: AtomicBool,
     attacks_started: AtomicUsize,
-    /// The numbers of attacks, and of those without an answer, by name.
+    /// Number of attacks, and of attacks without an answer, by the name of the attack.
     attacks: Mutex<BTreeMap<&'static str, (usize, usize)>>,
     latencies: Mutex<Vec<Duration>>,
-    /// The normal calls that failed.
+    /// Failures of normal calls, one line each.
     failures: Mutex<Vec<String>>,
 }
 
-/// The measurements of a run that are not in its [`ResourceRunTally`].
+/// Measurements at the end of a run, in addition to the counts in [`ResourceRunTally`].
 struct ResourceRunMeasurements {
     first_answer: Duration,
     peak_mib: u64,
     final_mib: u64,
-    /// True if the server exited during the run.
+    /// True if the server exited during the run, which is a failure.
     has_exited: bool,
 }
 
-/// A server in a hostile workspace, with the keys of its callers.
+/// Server in a workspace with hostile files, with the API keys of its callers.
 struct ResourceRunServer {
     server: AttackedServer,
     addr: SocketAddr,
@@ -94,7 +95,7 @@ struct ResourceRunServer {
 }
 
 impl ResourceRun {
-    /// Runs attacks, prints the outcome, and fails if a caller or the server suffered.
+    /// Runs attacks and prints the outcome. Fails if a normal call or the server suffered.
     ///
     /// # Errors
     ///
@@ -135,7 +136,8 @@ impl ResourceRun {
         tally.check(&measured, self.is_timed)
     }
 
-    /// Runs all callers until the time is over or the server has exited.
+    /// Runs all attackers and normal callers until the time is over or the server has exited.
+    /// Returns the measurements.
     fn measure(
         &self,
         running: &mut ResourceRunServer,
@@ -181,7 +183,7 @@ impl ResourceRun {
     }
 }
 
-/// Writes the workspace, starts the server in it, and makes the first call.
+/// Writes the workspace, starts the server in it, and waits until its first call succeeds.
 fn start_server(
     toolgate: &Path,
     folders: &AttackFolders,
@@ -221,7 +223,7 @@ fn start_server(
     Ok(ResourceRunServer { server, addr, attacker_key, normal_keys, first_answer })
 }
 
-/// Waits until the hostile upstream's tools can be called.
+/// Waits until the tools of the hostile upstream can be called.
 fn wait_for_upstream(client: &mut AttackClient) -> anyhow::Result<()> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(30) {
@@ -234,7 +236,7 @@ fn wait_for_upstream(client: &mut AttackClient) -> anyhow::Result<()> {
     anyhow::bail!("the upstream's tools cannot be called")
 }
 
-/// Returns the header of a caller with this key.
+/// Returns the HTTP header that authenticates a caller with `key`.
 fn bearer(key: &str) -> Vec<(String, String)> {
     vec![("Authorization".to_owned(), format!("Bearer {key}"))]
 }
@@ -244,7 +246,7 @@ impl ResourceRunTally {
         !self.is_over.load(Ordering::Acquire)
     }
 
-    /// Returns the position of the next attack of the run.
+    /// Returns the index of the next attack to make, and advances the counter.
     fn next_attack(&self) -> usize {
         self.attacks_started.fetch_add(1, Ordering::Relaxed)
     }
@@ -260,12 +262,12 @@ impl ResourceRunTally {
         lock(&self.latencies).push(latency);
     }
 
-    /// Records a normal call that failed.
+    /// Records that a normal call failed.
     fn fail(&self, failure: String) {
         lock(&self.failures).push(failure);
     }
 
-    /// Returns the latency that `percent` of all normal calls do not exceed.
+    /// Returns the duration that `percent` percent of all normal calls do not exceed.
     fn latency_at(&self, percent: usize) -> Duration {
         let mut latencies = lock(&self.latencies).clone();
         latencies.sort_unstable();

@@ -1,4 +1,4 @@
-//! Cases about the search index: what it returns, and its status.
+//! Attack cases about the search index: its results, and its status.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::client::{AttackClient, start_and_connect};
 use super::dialects::AttackResponse;
 use super::oracle::summary;
 
-/// Waits until the index is complete, and returns its status.
+/// Waits until the search index is complete, and returns its status.
 fn wait_for_index(client: &mut AttackClient) -> anyhow::Result<AttackResponse> {
     client.call("search.index_status", &json!({ "wait_ms": 30_000 }))
 }
@@ -20,8 +20,8 @@ fn raw_text(response: &AttackResponse) -> String {
     String::from_utf8_lossy(&response.raw).into_owned()
 }
 
-/// V01, V03, V06: searches files with a link to the outside, files that change, and files with
-/// instructions for a model.
+/// Attack cases V01, V03 and V06: searches files with a symlink to the outside, files that change,
+/// and files with instructions for a model.
 pub(super) fn search_index(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let status = wait_for_index(client)?;
     match attempt.case.id.as_str() {
@@ -74,7 +74,7 @@ pub(super) fn search_index(attempt: &mut AttackAttempt, client: &mut AttackClien
     }
 }
 
-/// V04: searches while the configured embedder is unavailable.
+/// Attack case V04: searches while the configured embedding endpoint is unavailable.
 pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResults {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
@@ -100,7 +100,7 @@ pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResult
     Ok(vec![result])
 }
 
-/// V08: changes bytes in every file of the index.
+/// Attack case V08: changes bytes in every file of the index, and searches.
 pub(super) fn search_tampered_index(attempt: &mut AttackAttempt) -> CallResults {
     let query = json!({ "query": "x" });
     {

@@ -1,4 +1,4 @@
-//! The real binary as a server, with a home and an environment of its own.
+//! Starts the real toolgate executable as a server, with a separate home and environment.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,32 +16,32 @@ use toolgate_test_support::tools;
 
 use super::folders::AttackFolders;
 
-/// The time that a server may take to listen on a busy machine.
+/// Time that a server may take until it listens, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time that a server may take to exit.
+/// Time that a server may take to exit after SIGTERM.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
-/// The time between two looks at the memory of a server.
+/// Interval between two measurements of a server's memory.
 const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The command line, environment and settings of a server.
+/// Command line, environment and settings with which a server starts.
 #[derive(Debug, Clone)]
 pub(super) struct AttackServerLaunch {
     pub(super) binary: PathBuf,
-    /// The folder to serve. By default, the workspace.
+    /// Folder to serve. The workspace by default.
     pub(super) served_folder: PathBuf,
-    /// A command to put before the command line of the server. The command executes the server in
-    /// its own process. Empty by default.
+    /// Command to put before the command line of the server, which executes the server in the same
+    /// process. Empty by default.
     pub(super) wrapper: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    /// Settings in TOML. They are written to a file outside the workspace.
+    /// Settings in TOML, which are written to a file outside the workspace.
     pub(super) config: String,
 }
 
-/// Server process under attack. Dropping it kills it.
+/// Server process under attack. Dropping the value kills the process.
 pub(super) struct AttackedServer {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,
-    /// The address of a server that listens.
+    /// Address at which the server listens, or `None` over stdio.
     pub(super) addr: Option<SocketAddr>,
 }
 
@@ -56,17 +56,17 @@ impl AttackServerLaunch {
         }
     }
 
-    /// Changes a setting through its variable without the prefix, for example `EXEC_ALLOW`.
+    /// Sets the environment variable of a setting. `name` has no prefix, for example `EXEC_ALLOW`.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         self.env.push((format!("TOOLGATE_{name}"), value.to_string()));
     }
 
-    /// Adds a variable to the environment.
+    /// Adds a variable to the server's environment.
     pub(super) fn env(&mut self, name: &str, value: impl Into<String>) {
         self.env.push((name.to_owned(), value.into()));
     }
 
-    /// Starts `toolgate stdio`.
+    /// Starts `toolgate stdio` in the given dialect. Returns the server, its input and its output.
     pub(super) fn stdio(
         &self,
         folders: &AttackFolders,
@@ -81,7 +81,8 @@ impl AttackServerLaunch {
         Ok((server, input, output))
     }
 
-    /// Starts `toolgate serve` on a free port, and waits until it listens.
+    /// Starts `toolgate serve` on a free port with these settings, and waits until the server
+    /// listens.
     pub(super) fn serve(&self, folders: &AttackFolders) -> anyhow::Result<AttackedServer> {
         let mut command = self.command(folders, &["serve", "--listen", "127.0.0.1:0"])?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -100,7 +101,7 @@ impl AttackServerLaunch {
         }
     }
 
-    /// Returns a command that starts the server with `words` as its command line.
+    /// Returns a command that starts the server with the arguments `words`.
     pub(super) fn command(
         &self,
         folders: &AttackFolders,
@@ -144,12 +145,13 @@ impl AttackServerLaunch {
     }
 }
 
-/// Returns the path of the audit log.
+/// Returns the path of the server's audit log.
 pub(super) fn audit_log(folders: &AttackFolders) -> PathBuf {
     folders.home.join("audit.jsonl")
 }
 
-/// Returns the `PATH` of the server and of setup lines: this process's, and the installed ripgrep.
+/// Returns the `PATH` for the server and for setup commands: that of this process, and the folder
+/// of the installed ripgrep.
 pub(super) fn search_path() -> String {
     let own = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
     format!("{own}:{}", tools().join("ripgrep/bin").display())
@@ -182,7 +184,7 @@ impl AttackedServer {
         self.child.id()
     }
 
-    /// Returns all that the server has written to standard error.
+    /// Returns everything that the server has written to standard error.
     pub(super) fn log(&self) -> Vec<u8> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -196,7 +198,7 @@ impl AttackedServer {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends SIGTERM and waits for the exit. Fails if the server exits with an error or not in
+    /// Sends SIGTERM and waits for the exit. Fails if the server exits with an error, or not in
     /// time.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
@@ -208,7 +210,7 @@ impl AttackedServer {
         self.wait_for_exit()
     }
 
-    /// Waits for the exit. Fails if the server exits with an error or not in time.
+    /// Waits for the exit of the server. Fails if it exits with an error, or not in time.
     pub(super) fn wait_for_exit(&mut self) -> Result<(), String> {
         let started = Instant::now();
         loop {
@@ -228,8 +230,8 @@ impl AttackedServer {
         }
     }
 
-    /// Returns the present and the peak memory in KiB, without the program's code: the server
-    /// releases pages of code when it is idle and loads them again when it is not.
+    /// Returns the current and the peak memory of the server in KiB, without program code, which
+    /// the system loads and releases at any time.
     pub(super) fn memory_kib(&self) -> (u64, u64) {
         let file = |name: &str| format!("/proc/{}/{name}", self.pid());
         let status = fs::read_to_string(file("status")).unwrap_or_default();
@@ -252,18 +254,18 @@ impl AttackedServer {
     }
 }
 
-/// Watches the peak of the memory that a server allocates, without its files: the system releases
-/// and loads pages of its code as it likes.
+/// Measures the peak of the memory that a server allocates, in a thread. Mapped files do not count,
+/// because the system loads and releases their pages at any time.
 pub(super) struct AllocatedMemoryWatch {
     is_over: Arc<AtomicBool>,
     before_kib: u64,
-    /// Returns the peak in KiB.
+    /// Thread that measures, and returns the peak in KiB.
     sampler: JoinHandle<u64>,
 }
 
 impl AllocatedMemoryWatch {
-    /// Starts with the present memory of `server`. A peak that lasts less than
-    /// [`MEMORY_SAMPLE_INTERVAL`] may be missed.
+    /// Starts to measure the memory of `server`. May miss a peak that lasts less than
+    /// [`MEMORY_SAMPLE_INTERVAL`].
     pub(super) fn start(server: &AttackedServer) -> Self {
         let pid = server.pid();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -282,7 +284,7 @@ impl AllocatedMemoryWatch {
         Self { is_over, before_kib, sampler }
     }
 
-    /// Returns by how many MiB the memory has grown at its peak.
+    /// Stops measuring. Returns the peak minus the memory at the start, in MiB.
     pub(super) fn growth_mib(self) -> u64 {
         self.is_over.store(true, Ordering::Release);
         let peak_kib = self.sampler.join().unwrap_or(u64::MAX);
@@ -290,8 +292,8 @@ impl AllocatedMemoryWatch {
     }
 }
 
-/// Returns the memory of the process `pid` that belongs to no file, in KiB. An ended process has
-/// none.
+/// Returns the memory of the process `pid` that maps no file, in KiB. Returns 0 if the process has
+/// ended.
 fn allocated_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| -> u64 {
@@ -307,7 +309,7 @@ impl Drop for AttackedServer {
     }
 }
 
-/// Runs a shell line in `folder` and returns its output. Fails if the line fails.
+/// Runs a shell command in `folder` and returns its standard output. Fails if the command fails.
 pub(super) fn sh(folder: &Path, line: &str) -> anyhow::Result<String> {
     // The printf of `sh` may not know \x.
     let output = Command::new("bash")
@@ -324,7 +326,7 @@ pub(super) fn sh(folder: &Path, line: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Writes and flushes all of `bytes`.
+/// Writes all of `bytes` to `to`, and flushes it.
 pub(super) fn write_all(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     to.write_all(bytes)?;
     to.flush()

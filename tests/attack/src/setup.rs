@@ -1,5 +1,5 @@
-//! Prepares the workspace and the server of each case: with the case's own lines if they are shell,
-//! and with code if they are prose.
+//! Prepares the workspace and the server for each attack case: with the shell commands of the case,
+//! or with code if these are prose.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ use super::client::AttackClient;
 use super::server::{AttackedServer, sh};
 use super::{exploits, extra_cases, repositories};
 
-/// Prepares everything that a case needs before its server starts.
+/// Prepares everything that an attack case needs before its server starts.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let id = attempt.case.id.clone();
     match id.as_str() {
@@ -63,7 +63,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prepares what a case needs after its server has started.
+/// Prepares what an attack case needs after its server has started.
 pub(super) fn after_start(
     attempt: &mut AttackAttempt,
     server: &AttackedServer,
@@ -86,7 +86,7 @@ pub(super) fn after_start(
     Ok(())
 }
 
-/// Runs the case's own setup lines.
+/// Runs the shell commands in the setup of the case.
 fn run_setup_lines(attempt: &AttackAttempt) -> anyhow::Result<()> {
     for line in &attempt.case.setup {
         let line = attempt.folders.fill(line).replace("chmod 0750 f", "chmod 0750 ws/f");
@@ -98,14 +98,14 @@ fn run_setup_lines(attempt: &AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A thread that repeats some work until this is dropped.
+/// Thread that calls a function repeatedly until this value is dropped.
 pub(super) struct BackgroundLoopThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl BackgroundLoopThread {
-    /// Repeats `turn` in a new thread.
+    /// Calls `turn` repeatedly in a new thread.
     pub(super) fn start(mut turn: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = stop.clone();
@@ -127,7 +127,7 @@ impl Drop for BackgroundLoopThread {
     }
 }
 
-/// Makes a folder and a link to the outside, which the case swaps.
+/// Creates the folder and the symlink to the outside that the case swaps.
 fn make_swap_pair(attempt: &AttackAttempt) -> anyhow::Result<()> {
     let ws = &attempt.folders.ws;
     fs::create_dir(ws.join("x"))?;
@@ -136,7 +136,8 @@ fn make_swap_pair(attempt: &AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Swaps two paths until the loop is dropped. The number counts the swaps.
+/// Starts a thread that swaps the paths `one` and `other` repeatedly. Returns the thread, which
+/// stops when dropped, and the number of swaps.
 pub(super) fn start_swapping(one: &Path, other: &Path) -> (BackgroundLoopThread, Arc<AtomicU64>) {
     let swaps = Arc::new(AtomicU64::new(0));
     let one = one.to_owned();
@@ -152,7 +153,7 @@ pub(super) fn start_swapping(one: &Path, other: &Path) -> (BackgroundLoopThread,
     (swapping, swaps)
 }
 
-/// Appends to a file until the attack ends.
+/// Creates the file `log`, and starts a thread that appends to it until the attempt ends.
 fn grow_log(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let mut log = fs::File::create(attempt.folders.ws.join("log"))?;
     let line = "y\n".repeat(4096);
@@ -167,7 +168,8 @@ fn grow_log(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes 200 nested folders, and a folder that contains the workspace if this user can mount.
+/// Creates 200 nested folders. If this user can mount, also creates a folder that contains the
+/// workspace itself.
 fn make_deep_folders(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let deep = attempt.folders.ws.join("a/".repeat(200));
     fs::create_dir_all(&deep)?;
@@ -188,7 +190,7 @@ fn make_deep_folders(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prepares scripts, exploits and listeners for a case that runs programs.
+/// Prepares the scripts, exploits and listeners of an attack case that runs programs.
 fn prepare_programs(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     let script = format!(
@@ -259,12 +261,12 @@ fn prepare_programs(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns unsorted numbers, one a line.
+/// Returns `lines` unsorted numbers, one per line.
 fn number_lines(lines: u32) -> String {
     (0..lines).map(|number| format!("{}\n", number.wrapping_mul(2_654_435_761))).collect()
 }
 
-/// Returns true if the program of the variant succeeds without a sandbox.
+/// Runs the program of the variant without a sandbox. Returns true if it succeeds.
 fn succeeds_unconfined(attempt: &AttackAttempt) -> anyhow::Result<bool> {
     let argv: Vec<&str> = std::iter::once(&attempt.variant.input["command"])
         .chain(attempt.variant.input["args"].as_array().into_iter().flatten())
@@ -280,8 +282,8 @@ fn succeeds_unconfined(attempt: &AttackAttempt) -> anyhow::Result<bool> {
     Ok(status.success())
 }
 
-/// Checks that the program succeeds without a sandbox and reaches the listener. Otherwise, its
-/// failure in the sandbox proves nothing.
+/// Checks that the exploit succeeds without a sandbox and reaches the listener. Otherwise, its
+/// failure in the sandbox would prove nothing.
 fn check_exploit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     if !succeeds_unconfined(attempt)? {
         attempt.skip_reason = Some("the program fails without a sandbox, too".to_owned());
@@ -296,7 +298,7 @@ fn check_exploit(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 const CARGO_MANIFEST: &str =
     "[package]\nname = \"trapped\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 
-/// Makes a project whose build script writes inside and outside the workspace.
+/// Creates a Cargo project whose build script writes inside and outside the workspace.
 fn make_cargo_project(attempt: &AttackAttempt) -> anyhow::Result<()> {
     let ws = &attempt.folders.ws;
     fs::write(ws.join("Cargo.toml"), CARGO_MANIFEST)?;
@@ -312,10 +314,10 @@ fn make_cargo_project(attempt: &AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Default folder of the schemas of assets.
+/// Default folder for the JSON schemas of assets, in the workspace.
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 
-/// Writes the schema of a case.
+/// Writes the JSON schema of an attack case about assets.
 fn write_schema(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let folder = attempt.folders.ws.join(SCHEMAS);
     fs::create_dir_all(&folder)?;
@@ -331,7 +333,7 @@ fn write_schema(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the files of a case about search.
+/// Writes the files of an attack case about search.
 fn write_searched_files(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     let write = |name: &str, text: &str| fs::write(ws.join(name), text);

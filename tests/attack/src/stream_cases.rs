@@ -1,4 +1,4 @@
-//! Cases about messages: depth, duplicate keys, order, unread answers and roots.
+//! Attack cases about messages: deep nesting, duplicate keys, order, unread answers and roots.
 
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use super::perform::wait_until;
 use super::program_cases::has_descendant;
 use super::server::{AllocatedMemoryWatch, AttackedServer, write_all};
 
-/// Depth of nested JSON that is sent.
+/// Number of levels of the nested JSON that is sent.
 const DEPTH: usize = 1_000_000;
-/// The number of requests that a client sends without reading an answer.
+/// Number of requests that a client sends without reading an answer.
 const UNREAD_REQUESTS: usize = 10_000;
 
-/// I04: sends deeply nested JSON, alone and as the parameters of a message.
+/// Attack case I04: sends deeply nested JSON, alone and in the parameters of a message.
 pub(super) fn send_deep_json(client: &mut AttackClient) -> CallResults {
     let unclosed = "[".repeat(DEPTH);
     let closed = format!("{unclosed}{}", "]".repeat(DEPTH));
@@ -44,7 +44,8 @@ fn with_body(request: &AttackHttpRequest, body: &str) -> AttackHttpRequest {
     AttackHttpRequest { body: body.as_bytes().to_vec(), ..request.clone() }
 }
 
-/// I05: sends messages with two values for one key. Parsers differ in which of the two they use.
+/// Attack case I05: sends messages with two values for one key. Parsers differ in the value that
+/// they use.
 pub(super) fn send_duplicate_keys(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -104,7 +105,7 @@ pub(super) fn send_duplicate_keys(
     Ok(results)
 }
 
-/// Returns the braces at the end of a body, without the last one.
+/// Returns the closing braces at the end of `body`, without the last brace.
 fn inner_closing_braces(body: &str) -> &'static str {
     match body.len() - body.trim_end_matches('}').len() {
         0 | 1 => "",
@@ -114,7 +115,8 @@ fn inner_closing_braces(body: &str) -> &'static str {
     }
 }
 
-/// I10: makes the cheapest call while a slow one runs. The best of several counts.
+/// Attack case I10: makes the cheapest call several times while a slow call runs. The shortest
+/// duration counts.
 pub(super) fn ping_during_slow_call(
     attempt: &mut AttackAttempt,
     server: &mut AttackedServer,
@@ -139,7 +141,7 @@ pub(super) fn ping_during_slow_call(
     Ok(vec![AttackCallResult { elapsed: best, is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// I13: sends many requests and reads no answer.
+/// Attack case I13: sends many requests and reads no answer.
 pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
     attempt.may_exit = true;
     let flag = attempt.route.dialect.flag();
@@ -176,7 +178,7 @@ pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
     Ok(Vec::new())
 }
 
-/// F48: a client whose only root is `/etc`.
+/// Attack case F48: acts as a client whose only root is `/etc`.
 pub(super) fn send_foreign_roots(
     attempt: &mut AttackAttempt,
     client: &mut AttackClient,
@@ -197,7 +199,8 @@ pub(super) fn send_foreign_roots(
     Ok(results)
 }
 
-/// Answers every request for roots with `/etc`, until the server sends nothing for a moment.
+/// Answers every request of the server for roots with `/etc`, until the server sends nothing for a
+/// moment.
 fn answer_roots_requests(client: &mut AttackClient) -> anyhow::Result<()> {
     while let Some(message) = client.next_message(Duration::from_millis(200))? {
         if message["method"] == "roots/list" {

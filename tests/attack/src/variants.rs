@@ -1,20 +1,20 @@
-//! Translates the tools and arguments of the cases to the catalog, and adds related calls.
+//! Translates the tools and arguments of attack cases to toolgate's catalog, and adds related
+//! calls.
 
 use serde_json::{Value, json};
 
 use super::case::AttackCase;
 
-/// Variant of an attack's call, with the names of the catalog.
+/// Variant of an attack's call, with names of toolgate's catalog.
 #[derive(Debug, Clone)]
 pub(super) struct AttackCallVariant {
     pub(super) tool: String,
     pub(super) input: Value,
-    /// Label that distinguishes the variant from other variants of the case. Empty for the first
-    /// variant.
+    /// Label that distinguishes the variant from others of its case. Empty for the first variant.
     pub(super) label: String,
 }
 
-/// Tools of the cases that no dialect may offer.
+/// Names of tools in attack cases that no dialect may offer.
 pub(super) const ABSENT_TOOLS: [&str; 9] = [
     "files/unzip",
     "config/set",
@@ -27,7 +27,7 @@ pub(super) const ABSENT_TOOLS: [&str; 9] = [
     "policy/set",
 ];
 
-/// Returns the calls for a case. A case that calls no tool has none.
+/// Returns the variants of the call of `case`. Returns an empty list if the case calls no tool.
 pub(super) fn variants(case: &AttackCase) -> Vec<AttackCallVariant> {
     let tool = case.input["tool"].as_str().unwrap_or_default();
     let arguments = &case.input["arguments"];
@@ -36,17 +36,18 @@ pub(super) fn variants(case: &AttackCase) -> Vec<AttackCallVariant> {
     variants
 }
 
-/// Returns a variant without a label.
+/// Returns a variant that has no label.
 fn variant(tool: &str, input: Value) -> AttackCallVariant {
     AttackCallVariant { tool: tool.to_owned(), input, label: String::new() }
 }
 
-/// Returns a variant with a label.
+/// Returns a variant with the label `label`.
 fn labeled(tool: &str, input: Value, label: &str) -> AttackCallVariant {
     AttackCallVariant { label: label.to_owned(), ..variant(tool, input) }
 }
 
-/// Translates a call of a case. An unknown tool has no translation.
+/// Translates the call of a case to calls of catalog tools. Returns an empty list for an unknown
+/// tool.
 fn translate(tool: &str, input: &Value) -> Vec<AttackCallVariant> {
     let mut input = input.clone();
     if let Some(object) = input.as_object_mut() {
@@ -127,8 +128,8 @@ fn translate(tool: &str, input: &Value) -> Vec<AttackCallVariant> {
     }
 }
 
-/// Translates the input of a write. In cases, a write replaces a file unless the input forbids it.
-/// In the catalog, it replaces a file only if the input allows it.
+/// Translates the input of a write. In attack cases, a write replaces a file unless the input
+/// forbids that. In toolgate, a write replaces a file only if the input allows that.
 fn to_write_input(mut input: Value) -> Value {
     let forbids_replacing = input["if_none_match"] == "*";
     let has_etag = input.get("if_match").is_some();
@@ -146,8 +147,8 @@ fn to_write_input(mut input: Value) -> Value {
     input
 }
 
-/// Translates the input of an edit. The catalog has no byte ranges, so both edits get the same
-/// line, which overlaps, too.
+/// Translates the input of an edit. toolgate has no byte ranges, so both edits get the same line:
+/// they must overlap, too.
 fn to_edit_input(mut input: Value) -> Value {
     for edit in input["edits"].as_array_mut().into_iter().flatten() {
         if edit.get("range").is_some() {
@@ -166,8 +167,8 @@ fn rename_key(mut input: Value, from: &str, to: &str) -> Value {
     input
 }
 
-/// Translates the run of a program. A list of arguments is one program. A line runs with each tool
-/// that accepts lines.
+/// Translates the run of a program. A list of arguments is one variant. A shell line becomes a
+/// variant for each tool that accepts lines.
 fn run_variants(arguments: &Value) -> Vec<AttackCallVariant> {
     let mut input = json!({});
     for key in ["cwd", "timeout_ms"] {
@@ -188,7 +189,7 @@ fn run_variants(arguments: &Value) -> Vec<AttackCallVariant> {
     vec![variant("exec.run", input)]
 }
 
-/// Returns further calls that try the same attack.
+/// Returns further calls that attempt the same attack as the case `id`.
 fn related_calls(id: &str) -> Vec<AttackCallVariant> {
     let read = |path: &str, label: &str| labeled("files.read", json!({ "path": path }), label);
     let write = |path: &str, content: &str, label: &str| {
@@ -314,7 +315,7 @@ fn related_calls(id: &str) -> Vec<AttackCallVariant> {
     }
 }
 
-/// Returns other git tools that could run the trap of a case.
+/// Returns calls of other git tools that could run the trap of the case `id`.
 fn related_git_calls(id: &str) -> Vec<AttackCallVariant> {
     let call = |tool: &str, input: Value| labeled(tool, input, tool);
     match id {

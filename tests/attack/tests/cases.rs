@@ -1,4 +1,4 @@
-//! The cases as tests: each test attempts one case, with each variant and in each dialect.
+//! Runs attack cases as tests: each test attempts one case, with each variant and in each dialect.
 #![allow(clippy::print_stdout, reason = "the output of a test")]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A short run of the resource attacks, as a test. `cargo xtask attack --resources` starts longer
-//! ones.
+//! Runs the resource attacks for a short time, as a test. `cargo xtask attack --resources` starts
+//! longer runs.
 #![allow(clippy::disallowed_methods, reason = "a test, which starts a test program")]
 
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Clients that submit jobs whether the server runs or not, and remember every answer.
+//! Clients that submit jobs whether the server runs or not, and remember every answer of the
+//! server.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -14,20 +15,20 @@ use super::job_program::{ChaosJobKind, ChaosJobPlan};
 use super::requests::{ChaosRequestOutcome, cancel_job, submit_job};
 use super::server::ChaosRunFolder;
 
-/// Number of clients that submit jobs.
+/// Number of clients that submit jobs at once.
 pub(super) const CLIENTS: u64 = 6;
-/// About how many jobs may wait for their turn. Then clients pause.
+/// Approximate number of waiting jobs above which clients pause.
 const WAITING_JOBS_MAX: u64 = 300;
-/// The highest number of long jobs that have not ended.
+/// Largest number of long jobs that run or wait at once.
 const LONG_JOBS_MAX: usize = 6;
-/// The percentage of accepted jobs that a client cancels.
+/// Percentage of the accepted jobs that clients cancel.
 const CANCEL_PERCENT: u64 = 4;
-/// The longest pause of a client between two jobs.
+/// The longest pause of a client between two jobs, in milliseconds.
 const PAUSE_MS_MAX: u64 = 60;
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that a client waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Job that a client submitted, with the answer of the server.
+/// Job that a client submitted, with the outcome of the request.
 pub(super) struct JobSubmission {
     pub(super) number: u64,
     pub(super) kind: ChaosJobKind,
@@ -35,24 +36,24 @@ pub(super) struct JobSubmission {
     pub(super) cancellation: JobCancellation,
 }
 
-/// Answer of the server to a submitted job.
+/// Outcome of a client's request to submit a job.
 pub(super) enum JobSubmissionOutcome {
-    /// Answer by which the server accepted the job, with the job's id.
+    /// The server accepted the job. The text is the id of the job.
     Accepted(String),
-    /// Answer by which the server refused the job, with the message.
+    /// The server refused the job. The text is its message.
     Refused(String),
-    /// No answer arrived, so the job may exist or not.
+    /// No complete answer arrived, so the job may exist or not.
     Unknown,
 }
 
-/// Cancellation of a job by a client.
+/// Whether a client cancelled a job, and whether the server confirmed that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobCancellation {
-    /// Absence of a cancellation.
+    /// The client did not cancel the job.
     None,
-    /// The client cancelled the job, and the server did not confirm that.
+    /// The client cancelled the job, but the server did not confirm the cancellation.
     Unconfirmed,
-    /// Cancellation that the server confirmed.
+    /// The client cancelled the job, and the server confirmed the cancellation.
     Confirmed,
 }
 
@@ -61,7 +62,7 @@ pub(super) enum JobCancellation {
 pub(super) struct JobSubmissionLog(pub(super) Vec<JobSubmission>);
 
 impl JobSubmissionLog {
-    /// Returns each accepted job with its id.
+    /// Returns each accepted job with its id, in the order of submission.
     pub(super) fn accepted(&self) -> impl Iterator<Item = (&str, &JobSubmission)> {
         self.0.iter().filter_map(|submission| match &submission.outcome {
             JobSubmissionOutcome::Accepted(id) => Some((id.as_str(), submission)),
@@ -70,10 +71,10 @@ impl JobSubmissionLog {
     }
 }
 
-/// The state that clients share with the thread that starts servers.
+/// State that clients share with the thread that starts and kills servers.
 #[derive(Default)]
 pub(super) struct ChaosSharedState {
-    /// The address of the running server, if it listens.
+    /// Address of the running server, or `None` if no server listens.
     address: Mutex<Option<SocketAddr>>,
     submissions: Mutex<JobSubmissionLog>,
     next_number: AtomicU64,
@@ -83,33 +84,33 @@ pub(super) struct ChaosSharedState {
     is_over: AtomicBool,
 }
 
-/// The progress of all jobs in the logs of their programs.
+/// Progress of all jobs, read from the logs of their programs.
 #[derive(Default)]
 struct JobLogProgress {
     read_bytes: [u64; ChaosJobKind::ALL.len()],
-    /// The highest number of a started job. Jobs start roughly in the order of their numbers.
+    /// Highest number of a started job. Jobs start roughly in the order of their numbers.
     newest_started: u64,
     long_ended: usize,
     ended: usize,
 }
 
 impl ChaosSharedState {
-    /// Sets the address of the running server.
+    /// Sets the address of the running server, or `None` if no server listens.
     pub(super) fn set_address(&self, addr: Option<SocketAddr>) {
         *lock(&self.address) = addr;
     }
 
-    /// Returns how many jobs servers have accepted.
+    /// Returns the number of jobs that servers have accepted.
     pub(super) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Returns how many programs have ended.
+    /// Returns the number of job programs that have ended.
     pub(super) fn ended(&self) -> usize {
         lock(&self.progress).ended
     }
 
-    /// Stops all clients of the run.
+    /// Ends the run, so that all its clients stop.
     pub(super) fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -156,7 +157,7 @@ impl ChaosSharedState {
     }
 }
 
-/// Submits jobs until the run is over.
+/// Submits jobs as the client number `client` until the run is over, and records every answer.
 pub(super) fn submit_jobs(folder: &ChaosRunFolder, shared: &ChaosSharedState, client: u64) {
     let mut rng = SeededRng::from_seed(folder.seed.rotate_left(17) ^ client);
     let mut plan = shared.next_plan(folder.seed);
@@ -192,7 +193,7 @@ pub(super) fn submit_jobs(folder: &ChaosRunFolder, shared: &ChaosSharedState, cl
     }
 }
 
-/// Cancels the job `id`.
+/// Sends a request to cancel the job `id`, and returns whether the server confirmed it.
 fn cancel(addr: SocketAddr, id: &str) -> JobCancellation {
     let job = match cancel_job(addr, id) {
         ChaosRequestOutcome::Answered(answer) => answer.json(),
@@ -205,7 +206,7 @@ fn cancel(addr: SocketAddr, id: &str) -> JobCancellation {
     }
 }
 
-/// Follows the logs of the jobs' programs until the run is over.
+/// Reads the logs of the jobs' programs until the run is over, and updates the shared progress.
 pub(super) fn follow_logs(folder: &ChaosRunFolder, shared: &ChaosSharedState) {
     while !shared.is_over() {
         for (at, kind) in ChaosJobKind::ALL.into_iter().enumerate() {

@@ -1,8 +1,9 @@
-//! Breaks a fleet in several ways, checks its promises, and measures it.
+//! Injects faults into a fleet of servers, checks that the fleet keeps its promises, and measures
+//! it.
 //!
-//! Each part has servers of its own. The parts are faults of workers and the database, failovers of
-//! the database, partitions between servers and the database, wrong clocks, restarts of servers
-//! behind a load balancer, and figures.
+//! Each part of the run has separate servers. The parts are faults of workers and the database,
+//! failovers of the database, partitions between servers and the database, wrong clocks, restarts
+//! of servers behind a load balancer, and performance figures.
 
 #[path = "../../postgres/server.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the server")]
@@ -34,36 +35,38 @@ use super::{ChaosOptions, kept_in, leftovers};
 use cluster::DatabaseKind;
 use members::MemberClocks;
 
-/// The length of a lease, and the further time until a job counts as interrupted, in milliseconds.
+/// Duration of a server's lease, and of the further time until its job counts as interrupted, in
+/// milliseconds.
 const LEASE_MS: u64 = 3000;
 
-/// The options of a fleet run.
+/// Options of a test run of a fleet.
 pub(super) struct FleetOptions {
-    /// How long the run lasts, without the time in which the figures are measured.
+    /// Duration of the run, without the part that measures figures.
     pub(super) duration: Duration,
-    /// The only part to run. By default, all run.
+    /// The only part to run. If it is `None`, all parts run.
     pub(super) part: Option<FleetRunPart>,
-    /// Measures the figures in full, and fails if one of them is missed.
+    /// True to measure all figures with much data, and to fail if one of them misses its required
+    /// value.
     pub(super) has_full_figures: bool,
-    /// The binary of an older toolgate, which every other server and worker runs.
+    /// Executable of an older toolgate, which every second server and worker runs.
     pub(super) older: Option<PathBuf>,
 }
 
-/// A part of a fleet run.
+/// Part of a test run of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FleetRunPart {
-    /// Part in which workers are killed and frozen, and the database crashes.
+    /// Workers are killed and frozen, and the database crashes.
     Kills,
-    /// Part in which the database fails over to a standby.
+    /// The database fails over to a standby server.
     Failover,
-    /// Part in which each server and worker loses the database for a moment, at different times.
+    /// Each server and worker loses the connection to the database for a moment, at different
+    /// times.
     Partition,
-    /// Part in which workers are killed and frozen, and the database crashes, while clocks are
-    /// wrong.
+    /// Workers are killed and frozen, and the database crashes, while clocks are wrong.
     Clocks,
-    /// Part in which servers behind a load balancer restart.
+    /// Servers behind a load balancer restart.
     Restarts,
-    /// Part that measures figures.
+    /// Performance figures are measured.
     Figures,
 }
 
@@ -92,7 +95,7 @@ impl FleetRunPart {
         }
     }
 
-    /// Returns how much of the time of a run of all parts this part gets, from 0 to 1.
+    /// Returns the share of the total duration that this part takes if all parts run, from 0 to 1.
     fn share(self) -> f64 {
         match self {
             Self::Kills | Self::Partition => 0.25,
@@ -103,7 +106,7 @@ impl FleetRunPart {
     }
 }
 
-/// Runs the selected parts one after another, and fails if one of them breaks a promise.
+/// Runs the selected parts one after another. Fails if the fleet breaks a promise in one of them.
 pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Result<()> {
     let is_selected = |part: &FleetRunPart| fleet.part.is_none_or(|only| only == *part);
     for part in FleetRunPart::ALL.into_iter().filter(is_selected) {
@@ -139,7 +142,8 @@ pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Resul
     Ok(())
 }
 
-/// Runs `work` in a new folder. Ends its processes, and removes the folder if nothing failed.
+/// Runs `work` in a new folder. Then ends its processes, and removes the folder if `work`
+/// succeeded.
 fn run_in_folder(
     options: &ChaosOptions,
     part: FleetRunPart,

@@ -1,8 +1,8 @@
 //! Kills clients and upstreams of a gateway at random, and checks that no other caller notices.
 //!
-//! The gateway itself stays. Some of its clients call upstreams that nobody kills, and each of
-//! those calls must succeed. Other clients disconnect during a call, or are killed together with a
-//! gateway of their own. Some upstreams are killed, or stopped and then killed, and one over HTTP
+//! The gateway itself is not killed. Some of its clients call upstreams that are never killed, and
+//! each of those calls must succeed. Other clients disconnect during a call, or are killed together
+//! with another gateway. Some upstreams are killed, or stopped and then killed, and one over HTTP
 //! exits and starts again.
 
 mod gateway_folder;
@@ -22,20 +22,21 @@ use super::{ChaosOptions, kept_in, leftovers};
 use gateway_folder::GatewayFolder;
 use resource_use::ServerResourceUse;
 
-/// The pause between two measurements of the gateway.
+/// Pause between two measurements of the gateway's memory and open files.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// The highest growth of memory from the second to the last fifth of the run.
+/// Largest accepted growth of the gateway's memory from the second to the last fifth of the run, in
+/// MiB.
 const GROWTH_MIB_MAX: f64 = 4.0;
-/// The highest growth of the number of open files, which varies.
+/// Largest accepted growth of the number of the gateway's open files, which varies.
 const GROWTH_FILES_MAX: usize = 40;
 
-/// Counts and failures of a gateway run, shared by its threads.
+/// Counts and failures of a gateway run, shared by all its threads.
 #[derive(Default)]
 struct GatewayRunTally {
     is_over: AtomicBool,
-    /// Number of calls to upstreams that nobody kills.
+    /// Number of calls to upstreams that are never killed.
     healthy_calls: AtomicUsize,
-    /// Number of calls to upstreams that are killed.
+    /// Number of calls to upstreams that are killed at random.
     fragile_calls: AtomicUsize,
     upstreams_killed: AtomicUsize,
     clients_killed: AtomicUsize,
@@ -47,7 +48,7 @@ impl GatewayRunTally {
         !self.is_over.load(Ordering::Acquire)
     }
 
-    /// Prints and records a failure.
+    /// Prints `failure` and records it.
     fn fail(&self, failure: String) {
         eprintln!("failure: {failure}");
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
@@ -58,8 +59,8 @@ fn increment(count: &AtomicUsize) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Runs a gateway for `duration`, prints the outcome in one line, and fails if a caller noticed
-/// something.
+/// Runs a gateway for `duration`, and prints the outcome in one line. Fails if a normal caller
+/// noticed something.
 pub(super) fn run(options: &ChaosOptions, duration: Duration) -> anyhow::Result<()> {
     let toolgate = options.server()?;
     let seed = options.seed;
@@ -104,8 +105,8 @@ pub(super) fn run(options: &ChaosOptions, duration: Duration) -> anyhow::Result<
     std::fs::remove_dir_all(&folder.folder).context("cannot remove the folder of the run")
 }
 
-/// Runs the gateway, its callers and the killers. Returns the peak use of resources in the second
-/// and in the last fifth of the run.
+/// Runs the gateway, its callers and the killers for `duration`. Returns the peak use of resources
+/// in the second fifth and in the last fifth of the run.
 fn run_threads(
     folder: &GatewayFolder,
     seed: u64,

@@ -1,4 +1,5 @@
-//! Checks after the last kill that every job ended as its plan says, and ran no more than it may.
+//! Checks after the last kill that every job ended as its plan requires, and did not run more often
+//! than it may.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -15,41 +16,43 @@ use super::job_program::{ChaosJobKind, ChaosJobPlan};
 use super::requests::{call_tool, get};
 use super::server::ChaosRunFolder;
 
-/// The time that all jobs may take to end after the last kill. Each job adds
-/// [`SETTLE_TIMEOUT_PER_JOB`].
+/// Time that all jobs may take to end after the last kill, plus [`SETTLE_TIMEOUT_PER_JOB`] for each
+/// job.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that each job adds to [`SETTLE_TIMEOUT`].
+/// Time that each job adds to [`SETTLE_TIMEOUT`].
 const SETTLE_TIMEOUT_PER_JOB: Duration = Duration::from_millis(50);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks whether a job has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The number of threads that wait for jobs.
+/// Number of threads that wait for the end of jobs.
 const WAITERS: usize = 8;
-/// The number of starts of a job that no server survives. Then it is not started again.
+/// Number of starts after which an idempotent job is not started again if its server dies.
 const ATTEMPTS_MAX: u64 = 5;
-/// The streamed output of one job in this many is checked, and that of each job that started again.
+/// One in this many jobs has its streamed output checked. Jobs that started more than once are
+/// always checked.
 const STREAM_SAMPLE: u64 = 8;
-/// The standard error of a job that was interrupted and is not run again.
+/// Standard error of a job that was interrupted and does not run again.
 const INTERRUPTED: &str = "the server stopped during the call";
 
-/// Job as the server's list shows it.
+/// Job as the server lists it.
 struct ListedChaosJob {
     id: String,
     tool: String,
     attempts: u64,
 }
 
-/// The events of one job in the log of its programs.
+/// Starts and ends of one job's programs, as they logged them.
 #[derive(Default)]
 pub(super) struct JobProgramEvents {
     pub(super) starts: u64,
     ends: u64,
-    /// The run that started last.
+    /// Random number of the run that started last, as text.
     last_run: String,
-    /// True if a program ended after the next one had started.
+    /// True if a run ended after the next run of the job had started.
     pub(super) has_overlap: bool,
 }
 
-/// Starts a last server, waits until all jobs have ended, and returns the violations.
+/// Starts a last server, waits until all jobs have ended, and checks them. Returns the broken
+/// promises.
 pub(super) fn find_violations(
     folder: &ChaosRunFolder,
     submissions: &JobSubmissionLog,
@@ -70,7 +73,7 @@ pub(super) fn find_violations(
     Ok(violations)
 }
 
-/// Lists all jobs.
+/// Requests the list of all jobs from the server at `addr`.
 fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedChaosJob>> {
     let mut all = Vec::new();
     let mut arguments = json!({});
@@ -88,7 +91,8 @@ fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedChaosJob>> {
     }
 }
 
-/// Waits for the end of all jobs, in several threads. Returns the jobs in the same order.
+/// Waits for the end of all jobs, in several threads. Returns the JSON of each job, in the order of
+/// `jobs`.
 fn wait_for_all(
     addr: SocketAddr,
     jobs: &[ListedChaosJob],
@@ -107,7 +111,7 @@ fn wait_for_all(
     Ok(parts.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat())
 }
 
-/// Waits until a job has ended or the deadline has passed, and returns it.
+/// Waits until the job `id` has ended or `deadline` has passed, and returns the JSON of the job.
 fn wait_for_job(addr: SocketAddr, id: &str, deadline: Instant) -> anyhow::Result<Value> {
     loop {
         let answer = get(addr, &format!("/jobs/{id}"))?;
@@ -135,7 +139,7 @@ impl JobProgramEvents {
     }
 }
 
-/// Reads what the programs of jobs of these kinds logged, by the numbers of the jobs.
+/// Reads what the programs of jobs of these kinds have logged. Returns it by the number of the job.
 pub(super) fn read_program_events(
     folder: &ChaosRunFolder,
     kinds: &[ChaosJobKind],
@@ -154,11 +158,11 @@ pub(super) fn read_program_events(
     Ok(events)
 }
 
-/// The largest number of bytes of each output in a result. Of a longer output, the result has the
-/// start and the end.
+/// Largest number of bytes of each output in a result. For a longer output, a result has only its
+/// start and end.
 const RESULT_BYTES: usize = 32 << 10;
 
-/// Returns the standard output of a job as it was streamed while the job ran.
+/// Returns the standard output of the job `id` as the server streamed it while the job ran.
 fn streamed_stdout(addr: SocketAddr, id: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut after = 0;
@@ -178,14 +182,14 @@ fn streamed_stdout(addr: SocketAddr, id: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Checks of all jobs of a run, and the violations found.
+/// State of the check of all jobs of a run, with the broken promises found so far.
 struct ChaosJobCheck<'c> {
     folder: &'c ChaosRunFolder,
     submissions: &'c JobSubmissionLog,
     addr: SocketAddr,
-    /// The events of each job that is not checked yet, by number.
+    /// Logged starts and ends of each job that is not checked yet, by job number.
     events: HashMap<u64, JobProgramEvents>,
-    /// The number of starts of each job, by id.
+    /// Number of starts of each job, by job id.
     attempts: HashMap<String, u64>,
     violations: PromiseViolations,
     interrupted: usize,
@@ -248,7 +252,8 @@ impl<'c> ChaosJobCheck<'c> {
         Ok(self.violations)
     }
 
-    /// Checks that all accepted jobs exist, none twice, and no more than were submitted.
+    /// Checks that all accepted jobs are listed, none is listed twice, and no more are listed than
+    /// were submitted.
     fn check_list(&mut self, jobs: &[ListedChaosJob], accepted: &HashMap<&str, &JobSubmission>) {
         let mut listed_ids = HashSet::new();
         for job in jobs {
@@ -286,8 +291,8 @@ impl<'c> ChaosJobCheck<'c> {
         }
     }
 
-    /// Checks a job whose number is unknown: no client knows it, and it has no standard error. It
-    /// must be interrupted for good.
+    /// Checks a job whose number is unknown, because no client knows its id and it has no standard
+    /// error. Its server must have died, and the job must not run again.
     fn check_unknown_job(&mut self, job: &ListedChaosJob, ended: &Value) {
         let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
         if is_interrupted(ended) && job.tool == ChaosJobKind::Once.tool() {
@@ -300,7 +305,8 @@ impl<'c> ChaosJobCheck<'c> {
         }
     }
 
-    /// Checks that a job ended as its plan requires.
+    /// Checks that a job ended as its plan requires, and records a violation otherwise. `ended` is
+    /// the JSON of the ended job.
     fn check_job(
         &mut self,
         job: &ListedChaosJob,
@@ -386,8 +392,8 @@ impl<'c> ChaosJobCheck<'c> {
         Ok(())
     }
 
-    /// Checks that no program that may run only once ran twice, among the jobs that the server does
-    /// not list.
+    /// Checks the programs of jobs that the server does not list: none that may run only once may
+    /// have run twice.
     fn check_unlisted_programs(&mut self) {
         for (number, JobProgramEvents { starts, .. }) in &self.events {
             let kind = ChaosJobPlan::new(self.folder.seed, *number).kind;
@@ -429,7 +435,7 @@ fn is_interrupted(job: &Value) -> bool {
     job["status"] == "failed" && job["exit_code"].is_null() && stderr.contains(INTERRUPTED)
 }
 
-/// Returns a job in one line.
+/// Returns a description of the job `job` in one line.
 fn summary(job: &Value) -> String {
     let text = |name: &str| job[name].as_str().unwrap_or_default().chars().take(200).collect();
     let (status, stderr): (String, String) = (text("status"), text("stderr"));

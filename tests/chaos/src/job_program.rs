@@ -1,4 +1,4 @@
-//! The plan of each job, which its number decides, and the program that follows it.
+//! Plan of each job, which follows from its number, and the program that carries out the plan.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -10,34 +10,34 @@ use std::time::Duration;
 use anyhow::Context;
 use toolgate_test_support::{SeededRng, random_seed};
 
-/// The first argument of a process that is the program of a job.
+/// First command-line argument of a process that is the program of a job.
 pub(super) const JOB_COMMAND: &str = "job";
-/// The variable with the seed of the run.
+/// Environment variable with the seed of the run.
 pub(super) const SEED_VARIABLE: &str = "CHAOS_SEED";
-/// The exit code of a job that fails.
+/// Exit code of a job whose plan is to fail.
 const FAILURE_CODE: i32 = 3;
 
-/// Kind of job in the chaos test. Each kind is a tool.
+/// Kind of job in the chaos test. Each kind has its own tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ChaosJobKind {
-    /// Job that may run again.
+    /// Idempotent job, which may run again after its server died.
     Repeatable,
-    /// Job that may run only once.
+    /// Job that is not idempotent, and may run only once.
     Once,
-    /// Job that may run again and takes seconds.
+    /// Idempotent job that takes seconds.
     Long,
 }
 
-/// Process that a job leaves in the background.
+/// Process that a job leaves running in the background, by its standard streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BackgroundProcess {
-    /// Background process that has none of the job's streams.
+    /// Process without any of the job's standard streams.
     Detached,
-    /// The process keeps the job's output open.
+    /// Process that keeps the standard output of the job open.
     KeepsOutputOpen,
 }
 
-/// Plan of what one job does, drawn at random.
+/// Actions of one job's program, drawn at random from the seed and the number.
 pub(super) struct ChaosJobPlan {
     pub(super) number: u64,
     pub(super) kind: ChaosJobKind,
@@ -60,7 +60,7 @@ impl ChaosJobKind {
         }
     }
 
-    /// Returns the name of the tool in results.
+    /// Returns the name of the tool for this kind, as job results spell it.
     pub(super) fn tool(self) -> String {
         format!("chaos_{}", self.name())
     }
@@ -72,14 +72,14 @@ impl ChaosJobKind {
         }
     }
 
-    /// Returns the name of the file where programs log their start and end.
+    /// Returns the name of the log file for programs of this kind.
     pub(super) fn log_name(self) -> String {
         format!("{}.log", self.name())
     }
 }
 
 impl ChaosJobPlan {
-    /// Returns the plan of the job `number`.
+    /// Returns the plan of the job `number` in the run with the seed `seed`.
     pub(super) fn new(seed: u64, number: u64) -> Self {
         let mut rng = SeededRng::from_seed(seed ^ number.wrapping_mul(0x5851_F42D_4C95_7F2D));
         let kind = match rng.between(0, 100) {
@@ -119,22 +119,24 @@ impl ChaosJobPlan {
         }
     }
 
-    /// Returns the text that the job prints to standard output.
+    /// Returns the text that the job's program prints to standard output.
     pub(super) fn stdout(&self) -> String {
         self.text(self.stdout_bytes, 1)
     }
 
-    /// Returns the text on standard error, which has the number of the job.
+    /// Returns the text that the job's program prints to standard error. It contains the number of
+    /// the job.
     pub(super) fn stderr(&self) -> String {
         format!("job {}\n", self.number)
     }
 
-    /// Returns the number of the job in its standard error.
+    /// Parses the job number in the standard error of a job's program.
     pub(super) fn number_in(stderr: &str) -> Option<u64> {
         stderr.strip_prefix("job ")?.trim_end().parse().ok()
     }
 
-    /// Returns the name and the content of the file that the job writes, if it writes one.
+    /// Returns the name and content of the file that the job's program writes, or `None` if it
+    /// writes none.
     pub(super) fn artefact(&self) -> Option<(String, String)> {
         let bytes = self.artefact_bytes?;
         Some((format!("{}.txt", self.number), self.text(bytes, 2)))
@@ -152,7 +154,7 @@ impl ChaosJobPlan {
     }
 }
 
-/// Runs the program of the job with the number in `arguments`, in the served folder.
+/// Runs as the program of the job whose number is in `arguments`, in the served folder.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let number = arguments.first().context("the number of the job is missing")?.parse()?;
     let seed = std::env::var(SEED_VARIABLE)?.parse()?;
@@ -176,8 +178,8 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
     std::process::exit(plan.exit_code);
 }
 
-/// Logs an event of the run with the random number `run`, in one write, because other programs write
-/// to the file, too.
+/// Appends an event of the run `run`, a random number, to the log. Uses one write, because other
+/// programs append to the same file.
 fn log_event(plan: &ChaosJobPlan, run: u64, event: &str) -> anyhow::Result<()> {
     let mut log = OpenOptions::new().append(true).open(plan.kind.log_name())?;
     let line = format!("{} {run:x} {event}\n", plan.number);
@@ -190,7 +192,7 @@ fn print_and_flush(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Starts a long process in a session of its own.
+/// Starts a background process that runs for long in a new session.
 fn start_background(process: BackgroundProcess) -> anyhow::Result<()> {
     let output = || match process {
         BackgroundProcess::Detached => Stdio::null(),

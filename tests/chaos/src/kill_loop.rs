@@ -1,4 +1,4 @@
-//! Starts and kills servers, each at a random moment, while clients submit jobs.
+//! Starts and kills servers repeatedly, each at a random moment, while clients submit jobs.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -10,46 +10,46 @@ use super::JOBS_MIN;
 use super::clients::{CLIENTS, ChaosSharedState, JobSubmissionLog, follow_logs, submit_jobs};
 use super::server::{ChaosRunFolder, ChaosServerProcess};
 
-/// The pause between two lines about the progress.
+/// Pause between two printed lines about the progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// The time that a kill waits for programs to end.
+/// Time for which a kill waits until programs have ended.
 const FINISHING_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that the last server may take to accept the least number of jobs.
+/// Time within which the last server must have accepted the minimum number of jobs.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that the loop waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Moment at which a server is killed.
+/// Moment at which the test kills a server.
 #[derive(Debug, Clone, Copy)]
 enum ServerKillMoment {
-    /// Moment at which the server does not listen yet.
+    /// Before the server listens.
     Starting,
-    /// Moment at which the server takes over the jobs of the killed server before it.
+    /// While the server takes over the jobs of the previous server, which was killed.
     Recovering,
-    /// Moment at which the server accepts jobs.
+    /// While the server accepts jobs.
     Accepting,
-    /// Moment at which jobs run.
+    /// While jobs run.
     Running,
-    /// Moment at which some programs have just ended.
+    /// Just after some programs have ended.
     Finishing,
-    /// Moment at which the server shuts down.
+    /// While the server shuts down.
     ShuttingDown,
-    /// Absence of a kill: the server shuts down.
+    /// No kill: the server shuts down without one.
     Never,
 }
 
-/// Loop that starts the server and kills it again.
+/// Loop that starts servers and kills them.
 struct ServerKillLoop<'s> {
     folder: &'s ChaosRunFolder,
     shared: &'s ChaosSharedState,
     rng: &'s mut SeededRng,
     servers: usize,
-    /// The time that the last server took to listen.
+    /// Time that the previous server took until it listened.
     start_time: Duration,
 }
 
-/// Kills `kills` servers while clients submit jobs. Returns the submissions. The last server has
-/// shut down.
+/// Kills `kills` servers while clients submit jobs, and shuts the last server down. Returns the
+/// submitted jobs.
 pub(super) fn run(
     folder: &ChaosRunFolder,
     kills: usize,
@@ -103,7 +103,8 @@ impl ServerKillLoop<'_> {
         }
     }
 
-    /// Runs one server until `moment`. Returns true if the server was killed then.
+    /// Runs one server until `moment`, and kills it then. Returns false if the server was not
+    /// killed.
     fn run_server(&mut self, moment: ServerKillMoment) -> anyhow::Result<bool> {
         let mut server = self.start_server()?;
         if let ServerKillMoment::Starting = moment {
@@ -141,7 +142,7 @@ impl ServerKillLoop<'_> {
         server.kill()
     }
 
-    /// Runs a last server until enough jobs are accepted, and shuts it down.
+    /// Runs a last server until clients have submitted enough jobs, and shuts it down.
     fn run_last_server(&mut self) -> anyhow::Result<()> {
         let mut server = self.start_server()?;
         self.wait_for_address(&mut server)?;

@@ -1,4 +1,5 @@
-//! Processes of a run that still exist, found by the run's marker.
+//! Finds processes of a run that still exist, by the marker text in their environment or command
+//! line.
 
 use std::fmt;
 use std::fs;
@@ -6,12 +7,12 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The time that processes may take to end after the last server.
+/// Time that processes may take to end after the last server has exited.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two searches for processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A process with the marker of a run.
+/// Process whose environment or command line contains the marker of a run.
 pub(super) struct MarkedProcess {
     pub(super) pid: u32,
     command_line: String,
@@ -23,7 +24,8 @@ impl fmt::Display for MarkedProcess {
     }
 }
 
-/// Waits until all processes with the marker have ended. Returns those that do not end in time.
+/// Waits until all processes with `marker` have ended. Returns those that do not end within
+/// [`END_TIMEOUT`].
 pub(super) fn wait_for_end(marker: &str) -> Vec<MarkedProcess> {
     let started = Instant::now();
     loop {
@@ -35,7 +37,7 @@ pub(super) fn wait_for_end(marker: &str) -> Vec<MarkedProcess> {
     }
 }
 
-/// Returns the processes with the marker in their environment or their command line.
+/// Returns all processes whose environment or command line contains `marker`.
 pub(super) fn find_marked(marker: &str) -> Vec<MarkedProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -60,7 +62,7 @@ fn command_line(pid: u32) -> String {
     format!("{name}: {}", words.trim_end())
 }
 
-/// Kills the processes. Some may have ended by themselves.
+/// Kills `processes`. Ignores those that have ended already.
 pub(super) fn kill_all(processes: &[MarkedProcess]) {
     if processes.is_empty() {
         return;

@@ -1,11 +1,12 @@
-//! Kills the server at random moments while jobs arrive, and checks that it keeps its promises.
+//! Kills the server at random moments while clients submit jobs, and checks that it keeps its
+//! promises.
 //!
-//! The server is the real binary, over HTTP. The checks use only its answers to clients, the logs
-//! of the jobs' own programs, and the processes of this machine.
+//! The server is the real executable, over HTTP. The checks use only its answers to clients, the
+//! logs of the jobs' programs, and the processes of this machine.
 //!
 //! `toolgate-chaos [--kills N | --gateway [--minutes N] | --fleet [--minutes N] [--part NAME]
-//! [--figures] [--older FILE]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and
-//! starts it. By default, it kills the `toolgate` beside it.
+//! [--figures] [--older FILE]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds the program
+//! and starts it. By default, it kills the `toolgate` in its own folder.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
@@ -33,33 +34,33 @@ use toolgate_test_support::{SeededRng, random_seed, sibling_toolgate};
 use fleet::{FleetOptions, FleetRunPart};
 use server::ChaosRunFolder;
 
-/// The least number of jobs, however few kills there are.
+/// Minimum number of submitted jobs, even if there are few kills.
 const JOBS_MIN: usize = 200;
-/// The default number of kills.
+/// Default number of servers to kill.
 const KILLS: usize = 200;
 /// Default duration of a gateway run or a fleet run, in minutes.
 const MINUTES: f64 = 10.0;
 
-/// Command-line options of the chaos test.
+/// Command-line options of the chaos program.
 struct ChaosOptions {
     kills: usize,
     seed: u64,
-    /// The server to kill. By default, the binary beside this program.
+    /// Executable of the server to kill. By default, the `toolgate` beside this program.
     server: Option<PathBuf>,
-    /// The time of a gateway run, if clients and upstreams are killed instead of servers.
+    /// Duration of a gateway run, which kills clients and upstreams instead of servers.
     gateway: Option<Duration>,
-    /// The options of a fleet run, if the members and the database of a fleet are killed.
+    /// Options of a fleet run, which injects faults into several servers and their database.
     fleet: Option<FleetOptions>,
 }
 
-/// Promises that the server broke, one line each.
+/// Promises that the server broke, one line for each violation.
 #[derive(Default)]
 struct PromiseViolations {
     /// Accepted jobs that do not exist, do not end, or end with a wrong result.
     lost: Vec<String>,
-    /// Programs that ran more often than they may, and jobs that exist twice.
+    /// Programs that ran more often than they may, and jobs that are listed twice.
     duplicated: Vec<String>,
-    /// Processes that outlived the last server.
+    /// Processes that still ran after the last server had exited.
     left_running: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Kills servers, prints the outcome in one line, and fails if a promise was broken.
+/// Kills servers and prints the outcome in one line. Fails if the server broke a promise.
 fn kill_servers(options: &ChaosOptions) -> anyhow::Result<()> {
     let ChaosOptions { kills, seed, .. } = *options;
     let toolgate = options.server()?;

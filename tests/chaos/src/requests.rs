@@ -1,5 +1,5 @@
-//! HTTP requests to the server, one connection each. The outcome of each is exact: answered, not
-//! sent, or unknown.
+//! HTTP requests to the server, one connection each. The outcome of a request says whether it was
+//! answered, not sent, or possibly sent.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// The time limit of a connection.
+/// Time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time limit of a complete answer.
+/// Time limit for a complete answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Outcome of an HTTP request of the chaos test.
+/// Outcome of an HTTP request to a server that may be killed at any time.
 pub(super) enum ChaosRequestOutcome {
-    /// Outcome with a complete answer.
+    /// A complete answer arrived.
     Answered(ChaosHttpAnswer),
-    /// Outcome without a connection, so that nothing was sent.
+    /// No connection could be opened, so nothing was sent.
     NotSent,
-    /// The request was sent, and no complete answer arrived, for this reason.
+    /// The request may have been sent, and no complete answer arrived. The text is the reason.
     Unknown(String),
 }
 
-/// Complete HTTP answer of a server.
+/// Complete HTTP response of a server.
 pub(super) struct ChaosHttpAnswer {
     pub(super) status: u16,
-    /// The status line and the headers.
+    /// Status line and header lines.
     head: String,
     pub(super) body: Vec<u8>,
 }
 
-/// The revision of MCP in which clients open sessions.
+/// MCP revision in which clients open sessions.
 const SESSION_REVISION: &str = "2025-11-25";
 
-/// Calls `tool` as a job with the number `number`, in the Zyra dialect.
+/// Submits a job that calls `tool` with the argument `number`, in the Zyra dialect.
 pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> ChaosRequestOutcome {
     let call = json!({
         "jsonrpc": "2.0",
@@ -45,18 +45,18 @@ pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> ChaosRequ
     exchange(addr, &post_request(addr, "/v1/mcp", "", &call.to_string()))
 }
 
-/// Cancels the job `id`.
+/// Sends a request to cancel the job `id`.
 pub(super) fn cancel_job(addr: SocketAddr, id: &str) -> ChaosRequestOutcome {
     exchange(addr, &bodyless_request(addr, "DELETE", &format!("/jobs/{id}")))
 }
 
-/// Gets `path`. It is an error if no complete answer arrives.
+/// Sends a GET request for `path`. Fails if no complete answer arrives.
 pub(super) fn get(addr: SocketAddr, path: &str) -> anyhow::Result<ChaosHttpAnswer> {
     let outcome = exchange(addr, &bodyless_request(addr, "GET", path));
     require_answer(outcome).with_context(|| format!("GET {path}"))
 }
 
-/// Calls a tool and returns its structured result. The dialect is MCP, because Zyra returns only
+/// Calls `tool` and returns the structured result. Uses MCP, because the Zyra dialect returns only
 /// the output of programs.
 pub(super) fn call_tool(addr: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Value> {
     let answer = require_answer(send_call(addr, tool, arguments))?;
@@ -66,19 +66,19 @@ pub(super) fn call_tool(addr: SocketAddr, tool: &str, arguments: &Value) -> anyh
     Ok(result)
 }
 
-/// Calls `tool`, which starts no job, and checks that the call succeeds.
+/// Calls `tool` without a job. Fails unless the call succeeds.
 pub(super) fn call_plainly(addr: SocketAddr, tool: &str) -> anyhow::Result<()> {
     let message = require_answer(send_call(addr, tool, &json!({})))?.json()?;
     ensure!(message["result"]["isError"] == false, "a plain call failed: {message}");
     Ok(())
 }
 
-/// Calls `tool` in MCP.
+/// Calls `tool` in MCP without a session, and returns the outcome.
 pub(super) fn send_call(addr: SocketAddr, tool: &str, arguments: &Value) -> ChaosRequestOutcome {
     exchange(addr, &call_request(addr, tool, arguments))
 }
 
-/// Returns the bytes of a request that calls `tool` in MCP.
+/// Returns the bytes of a request that calls `tool` in MCP without a session.
 pub(super) fn call_request(addr: SocketAddr, tool: &str, arguments: &Value) -> Vec<u8> {
     const VERSION: &str = "2026-07-28";
     let call = json!({
@@ -102,7 +102,7 @@ pub(super) fn call_request(addr: SocketAddr, tool: &str, arguments: &Value) -> V
     post_request(addr, "/mcp", &headers, &call.to_string())
 }
 
-/// Opens a session in MCP and returns its id.
+/// Opens an MCP session and returns the session id.
 pub(super) fn open_session(addr: SocketAddr) -> anyhow::Result<String> {
     let params = json!({
         "protocolVersion": SESSION_REVISION,
@@ -119,7 +119,7 @@ pub(super) fn open_session(addr: SocketAddr) -> anyhow::Result<String> {
     Ok(session)
 }
 
-/// Calls `tool` in the MCP session `session`.
+/// Calls `tool` in the MCP session `session`, and returns the outcome.
 pub(super) fn send_session_call(
     addr: SocketAddr,
     session: &str,
@@ -132,7 +132,7 @@ pub(super) fn send_session_call(
 }
 
 /// Returns the bytes of a request for the notification stream of `session`, from the event after
-/// `last_event`. A balancer closes the connection when the stream ends.
+/// `last_event`. The request asks to close the connection when the stream ends.
 pub(super) fn stream_request(addr: SocketAddr, session: &str, last_event: Option<&str>) -> Vec<u8> {
     let last_event = last_event.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
     format!(
@@ -144,7 +144,7 @@ pub(super) fn stream_request(addr: SocketAddr, session: &str, last_event: Option
     .into_bytes()
 }
 
-/// Returns the bytes of a request for the events of the job `id`.
+/// Returns the bytes of a request for the event stream of the job `id`.
 pub(super) fn event_request(addr: SocketAddr, id: &str) -> Vec<u8> {
     bodyless_request(addr, "GET", &format!("/v1/jobs/{id}/events"))
 }
@@ -162,14 +162,14 @@ fn post_in_session(addr: SocketAddr, session_header: &str, message: &Value) -> C
 }
 
 impl ChaosHttpAnswer {
-    /// Returns the value of the header `name`, which is in lower case.
+    /// Returns the value of the header `name`, which must be in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let pairs = self.head.lines().filter_map(|line| line.split_once(':'));
         let mut values = pairs.filter(|(found, _)| found.eq_ignore_ascii_case(name));
         values.next().map(|(_, value)| value.trim())
     }
 
-    /// Parses the body. The error contains the body.
+    /// Parses the body as JSON. The error contains the body.
     pub(super) fn json(&self) -> anyhow::Result<Value> {
         let describe = || format!("not JSON: {}", String::from_utf8_lossy(&self.body));
         serde_json::from_slice(&self.body).with_context(describe)
@@ -208,7 +208,8 @@ fn exchange(addr: SocketAddr, request: &[u8]) -> ChaosRequestOutcome {
     }
 }
 
-/// Sends a request and returns its answer, or `None` if the connection closes before the end of it.
+/// Sends a request and returns its answer. Returns `None` if the connection closes before the
+/// answer is complete.
 fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option<ChaosHttpAnswer>> {
     let started = Instant::now();
     stream.set_nodelay(true)?;
@@ -231,8 +232,8 @@ fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option
     }
 }
 
-/// Parses an answer, once it is complete. Without a length and without chunks, it never is. The
-/// body of a chunked answer keeps its chunks.
+/// Parses an HTTP response. Returns `None` unless it is complete; without a length and chunks it
+/// never is. The body of a chunked response keeps its chunk sizes.
 fn parse_answer(received: &[u8]) -> Option<ChaosHttpAnswer> {
     let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
     let original = std::str::from_utf8(&received[..head]).ok()?.to_owned();

@@ -1,4 +1,4 @@
-//! Folder of a chaos run, and the servers that use it.
+//! Folder of a chaos run, and the server processes that use it.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -13,34 +13,35 @@ use toolgate_test_support::copy_current_exe;
 
 use super::job_program::{ChaosJobKind, JOB_COMMAND, SEED_VARIABLE};
 
-/// The tool whose jobs run until they are cancelled, in results. Their program prints a word when it
-/// has started.
+/// Name of the tool whose jobs run until they are cancelled, as results spell it. Their program
+/// prints a word when it has started.
 pub(super) const WAIT_TOOL: &str = "chaos_wait";
-/// The tool whose jobs print a word every 50 ms until they are cancelled, in results.
+/// Name of the tool whose jobs print a word every 50 ms until they are cancelled, as results spell
+/// it.
 pub(super) const TICK_TOOL: &str = "chaos_tick";
-/// The variable with the marker of a run, in every process of it.
+/// Environment variable with the marker text of a run, which every process of the run has.
 pub(super) const MARKER_VARIABLE: &str = "CHAOS_MARKER";
-/// The time for which a server that stops lets calls and jobs go on, in milliseconds.
+/// Time for which calls and jobs may continue after SIGTERM to their server, in milliseconds.
 pub(super) const DRAIN_MS: u64 = 500;
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that the test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The time that a server may take to listen.
+/// Time that a server may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time that a server may take to exit after SIGTERM.
+/// Time that a server may take to exit after SIGTERM.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The folder of a run, with the served folder and the server's state.
+/// Folder of a run, with the served folder, the servers' state and their logs.
 pub(super) struct ChaosRunFolder {
     pub(super) folder: PathBuf,
-    /// A text in the environment of every process of the run.
+    /// Text in the environment of every process of the run, by which they are found.
     pub(super) marker: String,
     pub(super) seed: u64,
     toolgate: PathBuf,
-    /// The binary of every other member of a fleet, if it is an older one.
+    /// Executable of an older toolgate for every second member of a fleet, if one is set.
     older: Option<PathBuf>,
 }
 
-/// Server process of a chaos run. Dropping it kills it.
+/// Server process of a chaos run. Dropping it kills the process.
 pub(super) struct ChaosServerProcess {
     process: Child,
     started: Instant,
@@ -48,7 +49,8 @@ pub(super) struct ChaosServerProcess {
 }
 
 impl ChaosRunFolder {
-    /// Creates the folder, with copies of the programs: a build may replace them during the run.
+    /// Creates the folder, with copies of the executables, because a build may replace the files
+    /// during the run.
     pub(super) fn create(toolgate: &Path, seed: u64) -> anyhow::Result<Self> {
         let marker = format!("chaos-{seed:x}-{:x}", std::process::id());
         let folder = std::env::temp_dir().join(format!("toolgate-{marker}"));
@@ -66,7 +68,8 @@ impl ChaosRunFolder {
         Ok(run)
     }
 
-    /// Lets every other member of a fleet run a copy of the older binary `toolgate`.
+    /// Copies the older executable `toolgate` into the folder, so that every second member of a
+    /// fleet runs it.
     pub(super) fn add_older(&mut self, toolgate: &Path) -> anyhow::Result<()> {
         let older = self.folder.join("toolgate-older");
         fs::copy(toolgate, &older).with_context(|| toolgate.display().to_string())?;
@@ -78,7 +81,7 @@ impl ChaosRunFolder {
         self.folder.join("served")
     }
 
-    /// Returns the file where the programs of jobs log their start and end.
+    /// Returns the path of the log to which programs of jobs of this kind write.
     pub(super) fn log(&self, kind: ChaosJobKind) -> PathBuf {
         self.served().join(kind.log_name())
     }
@@ -132,27 +135,27 @@ impl ChaosRunFolder {
         Ok(toml::to_string(&settings)?)
     }
 
-    /// Returns the environment that marks the processes of this run.
+    /// Returns the environment variables that mark the processes of this run.
     fn marker_table(&self) -> toml::Table {
         let mut env = toml::Table::new();
         env.insert(MARKER_VARIABLE.to_owned(), self.marker.clone().into());
         env
     }
 
-    /// Returns the errors and panics in the logs of all servers.
+    /// Returns the lines about errors and panics in the logs of all servers.
     pub(super) fn logged_errors(&self) -> anyhow::Result<Vec<String>> {
         logged_errors(&self.folder.join("servers"))
     }
 
-    /// Starts a server. Its log has the number `number`.
+    /// Starts `toolgate serve`. The name of its log contains `number`.
     pub(super) fn start_server(&self, number: usize) -> anyhow::Result<ChaosServerProcess> {
         let mut command = self.command(&self.toolgate, "serve", "state");
         command.args(["--listen", "127.0.0.1:0"]);
         ChaosServerProcess::start(&mut command, self.server_log(number))
     }
 
-    /// Starts `toolgate WORD` as the member `number` of a fleet, with these flags and environment
-    /// variables, and a state folder of its own.
+    /// Starts the command `toolgate WORD` as the member `number` of a fleet, with `flags`,
+    /// additional environment `variables` and a separate state folder.
     pub(super) fn start_member(
         &self,
         number: usize,
@@ -171,8 +174,8 @@ impl ChaosRunFolder {
         self.folder.join(format!("servers/{number}.log"))
     }
 
-    /// Returns the command `WORD` of the binary `toolgate` for the served folder, with the state
-    /// folder `state`.
+    /// Returns the command `WORD` of the executable `toolgate` for the served folder. `state` is
+    /// the name of the state folder.
     fn command(&self, toolgate: &Path, word: &str, state: &str) -> Command {
         let mut command = Command::new(toolgate);
         for (name, _) in std::env::vars_os() {
@@ -189,7 +192,8 @@ impl ChaosRunFolder {
     }
 }
 
-/// Returns the errors and panics in the logs in `folder`, each with its file.
+/// Returns the lines about errors and panics in the logs in `folder`, each with the name of its
+/// file.
 pub(super) fn logged_errors(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut errors = Vec::new();
     for log in fs::read_dir(folder)? {
@@ -202,7 +206,7 @@ pub(super) fn logged_errors(folder: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 impl ChaosServerProcess {
-    /// Starts a server that writes to `log`.
+    /// Starts a server with `command`. Its standard error goes to the file `log`.
     pub(super) fn start(command: &mut Command, log: PathBuf) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let process = command.spawn().context("the server cannot be started")?;
@@ -213,7 +217,7 @@ impl ChaosServerProcess {
         self.process.id()
     }
 
-    /// Waits until the server listens, and returns its address.
+    /// Waits until the server prints its address, and returns that.
     pub(super) fn address(&mut self) -> anyhow::Result<SocketAddr> {
         while self.started.elapsed() < START_TIMEOUT {
             let log = fs::read_to_string(&self.log)?;
@@ -232,12 +236,12 @@ impl ChaosServerProcess {
         bail!("the server does not listen; see {}", self.log.display())
     }
 
-    /// Returns how long ago the server was started.
+    /// Returns the time since the start of the server.
     pub(super) fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Kills the server. Returns false if it had exited before.
+    /// Kills the server. Returns false if it had exited already.
     pub(super) fn kill(mut self) -> anyhow::Result<bool> {
         let exit = self.process.try_wait()?;
         self.process.kill()?;

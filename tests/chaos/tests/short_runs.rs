@@ -1,4 +1,4 @@
-//! Short runs of the program, as tests. `cargo xtask chaos` starts longer ones.
+//! Runs the chaos program for a short time, as tests. `cargo xtask chaos` starts longer runs.
 #![allow(clippy::disallowed_methods, reason = "a test, which starts a test program")]
 
 use std::process::Command;

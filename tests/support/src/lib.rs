@@ -1,5 +1,5 @@
-//! Shared code of the attack and chaos programs: paths of the checkout, its tools and the built
-//! server, and random numbers.
+//! Code that the attack and chaos programs share: paths of the checkout, of its tools and of the
+//! built server, and random numbers.
 #![allow(clippy::disallowed_methods, reason = "test programs, which own the folders they run in")]
 
 mod rng;
@@ -21,7 +21,7 @@ pub fn tools() -> PathBuf {
     checkout().join(".tools")
 }
 
-/// Returns the `toolgate` in the folder of `program`. Cargo builds both into one folder.
+/// Returns the path of the `toolgate` in the folder of `program`, because Cargo builds both there.
 ///
 /// # Errors
 ///
@@ -36,7 +36,8 @@ pub fn sibling_toolgate(program: &Path) -> anyhow::Result<PathBuf> {
     Ok(toolgate)
 }
 
-/// Copies the running program to `to`. A build may have replaced its file since it started.
+/// Copies the running program to the file `to`, even if a build has replaced its file since the
+/// start.
 ///
 /// # Errors
 ///

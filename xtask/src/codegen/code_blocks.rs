@@ -5,10 +5,11 @@
 
 use anyhow::{Context, bail};
 
-/// Largest number of lines of a region: a reader must be able to take it in at once.
+/// Largest number of lines of a copied region, so that a reader can understand it at once.
 const REGION_LINES_MAX: usize = 60;
 
-/// Returns `page` with each marked block replaced by its region. `read` returns a source file.
+/// Returns `page` with each marked block replaced by its region of source code. `read` returns the
+/// text of a source file by its path.
 pub(super) fn fill(
     page: &str,
     read: impl Fn(&str) -> anyhow::Result<String>,

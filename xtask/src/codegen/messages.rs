@@ -1,7 +1,7 @@
-//! Lists every text that a person or an agent can read, from the string literals of the sources.
+//! Lists every text that a person or an agent may read, from the string literals of the source.
 //!
 //! Tests, panics, identifiers, SQL and texts for programs are left out. The doc comments of types
-//! that derive a schema or a command line are included, because both print them.
+//! that derive a JSON schema or a command line are included, because both print them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,11 +11,11 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::rooms::{collect_files, collect_test_modules, is_test_only, module_path, parse_file};
 use crate::shell::checkout;
 
-/// Derives that print the doc comments of their type's fields.
+/// Names of derives that print the doc comments of a type's fields.
 const PRINTING_DERIVES: &str = "JsonSchema Args Parser Subcommand ValueEnum";
-/// Attributes whose literals are printed.
+/// Names of attributes whose string literals are printed.
 const PRINTED_ATTRIBUTES: &str = "error schemars arg command clap value";
-/// Macros and methods whose literals only appear in a panic, or not at all.
+/// Names of macros and methods whose string literals appear only in panics, or nowhere.
 const UNPRINTED_CALLS: &str = "assert assert_eq assert_ne debug_assert debug_assert_eq panic \
     unreachable todo include_str include_bytes env cfg matches expect expect_err span";
 /// First words of SQL statements. A text that begins with one of them and contains one of
@@ -24,7 +24,8 @@ const SQL_STARTS: &str = "(select alter and begin; coalesce((select copy create 
     join release rollback select set update where with";
 /// Words that SQL statements contain after their first word.
 const SQL_PARTS: &str = "exists extension from into local not savepoint schema set table to where";
-/// Parts of texts that only programs read: HTTP requests and headers, SQL and labels of hashes.
+/// Texts that mark a string literal as written for programs: HTTP requests and headers, SQL, and
+/// labels of hashes.
 const PROGRAM_TEXT_PARTS: [&str; 9] = [
     " HTTP/1.",
     "-src 'none'",
@@ -47,7 +48,7 @@ a line break. A text that starts with *is*, *has* or *it* always follows the nam
 [errors.md](errors.md) lists the errors of calls with their codes.
 ";
 
-/// Returns the text of the reference page about messages.
+/// Returns the text of the reference page that lists all messages.
 pub(super) fn page() -> anyhow::Result<String> {
     let mut page = INTRO.to_owned();
     let mut sources = Vec::new();
@@ -86,7 +87,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the texts in `tokens` in order, each once and in one line.
+/// Returns the message texts in `tokens` in order, each once and in one line.
 fn texts(tokens: &TokenStream) -> Vec<String> {
     let mut all = Vec::new();
     collect(tokens, false, &mut all);
@@ -95,7 +96,8 @@ fn texts(tokens: &TokenStream) -> Vec<String> {
     all
 }
 
-/// Adds the texts in `tokens` to `found`. Doc comments are texts if `is_documented` is true.
+/// Adds the message texts in `tokens` to `found`, including doc comments if `is_documented` is
+/// true.
 fn collect(tokens: &TokenStream, is_documented: bool, found: &mut Vec<String>) {
     let tokens: Vec<_> = tokens.clone().into_iter().collect();
     let mut doc = String::new();
@@ -144,7 +146,8 @@ fn is_mark(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
 }
 
-/// Returns the name, content and number of tokens of the attribute that starts `tokens`.
+/// Returns the name and content of the attribute at the start of `tokens`, and the number of its
+/// tokens. Returns `None` if there is no attribute.
 fn attribute(tokens: &[TokenTree]) -> Option<(String, TokenStream, usize)> {
     let inner = usize::from(is_mark(tokens.get(1), '!'));
     let Some(TokenTree::Group(group)) = tokens.get(1 + inner) else { return None };
@@ -155,7 +158,8 @@ fn attribute(tokens: &[TokenTree]) -> Option<(String, TokenStream, usize)> {
     Some((name.unwrap_or_default(), group.stream(), 2 + inner))
 }
 
-/// Returns the position of the last token of the item at `from`: its body, or a `;` or `,`.
+/// Returns the index of the last token of the item that starts at index `from`: its body, a `;` or
+/// a `,`.
 fn item_end(tokens: &[TokenTree], from: usize) -> usize {
     let is_end = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -165,7 +169,7 @@ fn item_end(tokens: &[TokenTree], from: usize) -> usize {
     from + tokens[from..].iter().position(is_end).unwrap_or(tokens.len() - from)
 }
 
-/// Returns the content of a string literal.
+/// Returns the content of the string literal `token`, or `None` for any other token.
 fn text(token: &TokenTree) -> Option<String> {
     let TokenTree::Literal(literal) = token else { return None };
     let source = literal.to_string();
@@ -188,7 +192,8 @@ fn text(token: &TokenTree) -> Option<String> {
     Some(text)
 }
 
-/// Returns true if `text` has at least three words, of which two are plain, and people read it.
+/// Returns true if `text` is for people: at least three words, at least two of them plain words,
+/// and no text for programs.
 fn is_message(text: &str) -> bool {
     let is_plain = |word: &&str| {
         let word = word.trim_matches(|c: char| c.is_ascii_punctuation());
@@ -201,7 +206,7 @@ fn is_message(text: &str) -> bool {
     words.len() >= 3 && plain_words >= 2 && !is_sql(&words) && !is_for_programs
 }
 
-/// Returns true for a statement of SQL, or a part of one.
+/// Returns true if `words` are a SQL statement, or a part of one.
 fn is_sql(words: &[&str]) -> bool {
     let [first, rest @ ..] = words else { return false };
     // A sentence starts with a capital letter, a statement in capitals has no other letters.

@@ -1,4 +1,4 @@
-//! Runs the suite's scenarios for clients against toolgate as a client of upstreams.
+//! Runs the suite's scenarios for clients, with toolgate as the client of the suite's servers.
 
 use anyhow::ensure;
 
@@ -6,9 +6,9 @@ use super::suite::ConformanceSuite;
 use super::{ConformanceOptions, ConformanceTempFolder, EXTENSIONS, ScenarioCheckCounts, driver};
 use crate::shell::copy_of_this;
 
-/// The revisions that the suite tests clients in.
+/// MCP revisions in which the suite tests clients.
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
-/// The scenarios to skip, each with the reason that is printed.
+/// Names of the scenarios to skip, each with the reason that is printed.
 const SKIPPED: [(&str, &str); 4] = [
     ("auth/enterprise-managed-authorization", "toolgate does not offer this extension"),
     ("auth/dpop", "toolgate does not offer this extension"),
@@ -16,7 +16,7 @@ const SKIPPED: [(&str, &str); 4] = [
     ("auth/wif-jwt-bearer", "toolgate does not offer this extension"),
 ];
 
-/// Runs the selected scenarios, and fails if a check fails.
+/// Runs the selected scenarios for clients. Fails if a check fails.
 pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = ConformanceSuite::installed()?;
     let all = suite.client_scenarios()?;

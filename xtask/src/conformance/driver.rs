@@ -1,9 +1,8 @@
-//! The client that the suite tests: a simulated person who uses the suite's server through
-//! toolgate.
+//! Client that the suite tests: a simulated person who uses the suite's server through toolgate.
 //!
-//! The person lists what the server offers, calls each tool, reads each resource and prompt, and
-//! loads each skill unless the scenario only lists them. They answer requests of the server, and
-//! sign in if toolgate asks for a login.
+//! The person lists what the server offers, calls each tool, and reads each resource and prompt.
+//! They load each skill unless the scenario only lists skills. They answer requests of the server,
+//! and sign in if toolgate asks for a login.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -17,18 +16,18 @@ use serde_json::{Map, Value, json};
 
 use crate::shell::checkout;
 
-/// The longest wait for a response.
+/// The longest wait for a response of toolgate.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The largest number of pages that a sign-in visits.
+/// Largest number of pages that a sign-in visits.
 const PAGES_MAX: usize = 10;
-/// The largest number of sign-ins in one scenario.
+/// Largest number of sign-ins in one scenario.
 const SIGN_INS_MAX: usize = 3;
 /// URL of the client metadata document that the suite's servers accept.
 const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 /// Prefix of the names of scenarios about skills.
 const SKILLS_PREFIX: &str = "sep-2640-client-";
 
-/// Uses the server at `url` through toolgate.
+/// Uses the suite's server at `url` through toolgate, as the scenario requires.
 pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let scenario = variable("MCP_CONFORMANCE_SCENARIO");
@@ -45,7 +44,7 @@ pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
     outcome
 }
 
-/// Returns the settings of a toolgate whose upstream is the server at `url`.
+/// Returns the settings of a toolgate whose upstream is the suite's server at `url`.
 fn settings(url: &str, scenario: &str, context: &Value) -> String {
     let mut settings = format!("[upstream.it]\nurl = {url:?}\nprefix = \"\"\n");
     let context_text = |name: &str| context[name].as_str();
@@ -74,7 +73,8 @@ fn settings(url: &str, scenario: &str, context: &Value) -> String {
     settings
 }
 
-/// Returns the issuer of tokens for the server at `url`. A person who configures toolgate knows it.
+/// Returns the issuer of tokens for the server at `url`, which a person would configure in
+/// toolgate.
 fn issuer(url: &str) -> Option<String> {
     let (host, path) = url.strip_prefix("http://")?.split_once('/')?;
     let at = format!("http://{host}/.well-known/oauth-protected-resource");
@@ -85,15 +85,16 @@ fn issuer(url: &str) -> Option<String> {
     })
 }
 
-/// Simulated user who talks to toolgate as a client does.
+/// Simulated person who uses toolgate as its client.
 struct SimulatedUser {
-    /// The working folder, which holds the settings and the state.
+    /// Working folder with the settings and the state of toolgate.
     folder: PathBuf,
     sign_ins: usize,
 }
 
 impl SimulatedUser {
-    /// Returns a command that runs toolgate with `args` in the person's folder.
+    /// Returns a command that runs toolgate with `args` in the working folder of the simulated
+    /// person.
     fn toolgate_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(checkout().join("target/debug/toolgate"));
         command.args(args).current_dir(&self.folder);
@@ -104,7 +105,7 @@ impl SimulatedUser {
         command
     }
 
-    /// Calls every tool of the server, and reads all its resources and prompts.
+    /// Calls every tool of the suite's server, and reads all its resources and prompts.
     fn use_server(mut self, context: &Value) -> anyhow::Result<()> {
         let mut session = StdioMcpSession::begin(self.toolgate_command(&["stdio"]))?;
         let mut tools = session.upstream_tools()?;
@@ -135,8 +136,8 @@ impl SimulatedUser {
         Ok(())
     }
 
-    /// Lists the skills of the upstream. If `loads` is true, reads the files of each skill until a
-    /// read fails. The skill's own page is read first.
+    /// Lists the skills of the suite's server. If `loads` is true, reads the files of each skill
+    /// until a read fails, first the page of the skill.
     fn load_skills(self, loads: bool) -> anyhow::Result<()> {
         let mut session = StdioMcpSession::stateless(self.toolgate_command(&["stdio"]))?;
         let listed = session.request("skills/list", &json!({}))?;
@@ -160,7 +161,7 @@ impl SimulatedUser {
         Ok(())
     }
 
-    /// Signs in on the page that `toolgate login` prints.
+    /// Runs `toolgate login`, and signs in on the page that it prints.
     fn sign_in(&mut self) -> anyhow::Result<()> {
         self.sign_ins += 1;
         let mut login = self.toolgate_command(&["login", "it", "--no-browser", "--wait", "5"]);
@@ -180,7 +181,8 @@ fn wants_sign_in(text: &str) -> bool {
     text.contains("toolgate login it")
 }
 
-/// Returns the calls to make: those that the suite lists, or else one call of each tool.
+/// Returns the tool calls to make: those that `context` lists, or one call of each tool if it lists
+/// none.
 fn calls(tools: &[Value], context: &Value) -> Vec<(String, Value)> {
     if let Some(listed) = context["toolCalls"].as_array() {
         let call = |call: &Value| {
@@ -212,7 +214,8 @@ fn calls(tools: &[Value], context: &Value) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Returns an object that `schema` allows: its required properties, and one named `schema`.
+/// Returns arguments that `schema` allows: its required properties, and a property `schema` if it
+/// has one.
 fn some_arguments(schema: &Value) -> Value {
     let mut some = Map::new();
     let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
@@ -225,7 +228,8 @@ fn some_arguments(schema: &Value) -> Value {
     Value::Object(some)
 }
 
-/// Returns a value that `schema` allows, by its default, its `enum` or its type.
+/// Returns a value that `schema` allows: its default, the first value of its `enum`, or a value of
+/// its type.
 fn some_value(schema: &Value) -> Value {
     if let Some(value) = schema.get("default").or_else(|| schema["enum"].get(0)) {
         return value.clone();
@@ -239,19 +243,19 @@ fn some_value(schema: &Value) -> Value {
     }
 }
 
-/// Session with toolgate over pipes.
+/// MCP session with a toolgate process over pipes.
 struct StdioMcpSession {
     child: Child,
     input: ChildStdin,
     messages: Receiver<Value>,
     log: Receiver<String>,
     last_id: u64,
-    /// The `_meta` of each request, in a revision without a handshake.
+    /// Member `_meta` of each request in a revision without a handshake. `None` in other revisions.
     meta: Option<Value>,
 }
 
 impl StdioMcpSession {
-    /// Starts toolgate and initializes a session.
+    /// Starts toolgate with `command`, and initializes an MCP session.
     fn begin(command: Command) -> anyhow::Result<Self> {
         let mut session = Self::open(command)?;
         let capabilities = json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} });
@@ -267,7 +271,8 @@ impl StdioMcpSession {
         Ok(session)
     }
 
-    /// Starts toolgate without a handshake, in the revision that has skills.
+    /// Starts toolgate with `command` for requests without a handshake, in the MCP revision that
+    /// has skills.
     fn stateless(command: Command) -> anyhow::Result<Self> {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -279,7 +284,7 @@ impl StdioMcpSession {
         Ok(session)
     }
 
-    /// Starts toolgate and reads its output and its log.
+    /// Starts toolgate with `command`, and threads that read its output and its log.
     fn open(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
@@ -302,7 +307,7 @@ impl StdioMcpSession {
         Ok(Self { child, input, messages, log, last_id: 0, meta: None })
     }
 
-    /// Returns true if toolgate logs within 2 s that a sign-in is needed.
+    /// Waits up to 2 s for a log line that a sign-in is needed. Returns true if there is one.
     fn wants_sign_in(&self) -> bool {
         let until = Instant::now() + Duration::from_secs(2);
         while let Ok(line) = self.log.recv_timeout(until.saturating_duration_since(Instant::now()))
@@ -314,7 +319,7 @@ impl StdioMcpSession {
         false
     }
 
-    /// Lists the tools of the upstream, without toolgate's own.
+    /// Lists the tools of the upstream, without those of toolgate itself.
     fn upstream_tools(&mut self) -> anyhow::Result<Vec<Value>> {
         let own_prefixes =
             ["files_", "exec_", "git_", "ci_", "search_", "jobs_", "assets_", "docs_", "results_"];
@@ -339,7 +344,8 @@ impl StdioMcpSession {
         self.request("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Sends a request and returns its response. Meanwhile, answers the server's requests.
+    /// Sends a request and returns its response. Answers the requests of the server that arrive
+    /// meanwhile.
     fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.last_id += 1;
         let id = self.last_id;
@@ -377,7 +383,7 @@ impl Drop for StdioMcpSession {
     }
 }
 
-/// Returns the person's answer to a request of the server.
+/// Returns the person's answer to the request `method` of the server.
 fn answer(method: &str, params: &Value) -> Value {
     match method {
         "elicitation/create" => {
@@ -396,7 +402,7 @@ fn answer(method: &str, params: &Value) -> Value {
     }
 }
 
-/// Opens `page` and follows its redirects.
+/// Opens the URL `page` and follows its redirects.
 fn browse(page: &str) -> anyhow::Result<()> {
     let mut url = page.to_owned();
     for _ in 0..PAGES_MAX {
@@ -415,7 +421,7 @@ fn browse(page: &str) -> anyhow::Result<()> {
     bail!("{page} redirects too often")
 }
 
-/// Requests `page` over plain HTTP and returns the head and the body of the response.
+/// Requests the URL `page` over plain HTTP, and returns the head and the body of the response.
 fn get(page: &str) -> anyhow::Result<(String, String)> {
     let rest = page.strip_prefix("http://").context("not a page of this machine")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -429,7 +435,8 @@ fn get(page: &str) -> anyhow::Result<(String, String)> {
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// Returns the command by which the suite starts this driver from the program `xtask`.
+/// Returns the command line by which the suite starts this driver. `xtask` is the path of the
+/// program `xtask`.
 pub(super) fn command(xtask: &Path) -> String {
     format!("{} conformance-driver", xtask.display())
 }

@@ -1,5 +1,5 @@
-//! Three toolgates behind HAProxy, with one upstream and one database: the suite tests them as one
-//! server.
+//! Starts three toolgates behind HAProxy, with one upstream and one database. The suite tests them
+//! as one server.
 
 #[path = "../../../tests/haproxy/balancer.rs"]
 mod balancer;
@@ -19,15 +19,15 @@ use super::through::{GatewaySettings, toolgate};
 use crate::shell::checkout;
 use balancer::LoadBalancer;
 
-/// The number of toolgate servers in the tested fleet.
+/// Number of toolgate servers behind HAProxy.
 const REPLICAS: usize = 3;
-/// The revision between toolgate and the upstream.
+/// MCP revision between toolgate and the upstream.
 const UPSTREAM_REVISION: &str = "2026-07-28";
 
-/// The revision with sessions in which the suite tests servers.
+/// MCP revision with sessions in which the suite tests servers.
 const SESSION_REVISION: &str = "2025-11-25";
-/// Scenarios of [`SESSION_REVISION`] that need a state that only one server knows, each with this
-/// state. The guide about operating upstreams lists these states.
+/// Scenarios of [`SESSION_REVISION`] that need state that only one server has, each with the name
+/// of that state. The guide about operating upstreams lists these states.
 const UNSHARED_STATES: [(&str, &str); 6] = [
     ("server-session-lifecycle", "that a session has ended"),
     ("tools-call-with-logging", "the log level of a session"),
@@ -36,17 +36,18 @@ const UNSHARED_STATES: [(&str, &str); 6] = [
     ("elicitation-sep1034-defaults", ASKING_CALLS),
     ("elicitation-sep1330-enums", ASKING_CALLS),
 ];
-/// Calls whose questions must be answered at the server that made the call.
+/// Name of a state that servers do not share: calls whose questions must be answered at the server
+/// that runs the call.
 const ASKING_CALLS: &str = "calls that ask while they run";
 
-/// Returns the state that a scenario of a revision needs and that the servers of a fleet do not
-/// share, if there is one.
+/// Returns the name of the state that a scenario needs in `revision` and that servers do not share,
+/// or `None` if the servers share all of it.
 pub(super) fn unshared_state(revision: &str, scenario: &str) -> Option<&'static str> {
     let (_, state) = UNSHARED_STATES.iter().find(|(name, _)| *name == scenario)?;
     (revision == SESSION_REVISION).then_some(*state)
 }
 
-/// Running toolgates that share a database and an upstream, the example.
+/// Running toolgates that share a database and an upstream, which is the example server.
 pub(super) struct TestedFleet {
     balancer: LoadBalancer,
     replicas: Vec<ConformanceServerProcess>,
@@ -55,7 +56,7 @@ pub(super) struct TestedFleet {
 }
 
 impl TestedFleet {
-    /// Starts everything. Its files are in `folder`.
+    /// Starts the database, the upstream, the toolgates and HAProxy, with their files in `folder`.
     pub(super) fn start(folder: &Path) -> anyhow::Result<Self> {
         let database = database::PostgresServerProcess::start();
         let upstream = ConformanceServerProcess::start(
@@ -92,12 +93,12 @@ impl TestedFleet {
         Ok(Self { balancer, replicas, upstream, _database: database })
     }
 
-    /// Returns the URL of MCP at the balancer.
+    /// Returns the URL of the MCP endpoint of the load balancer.
     pub(super) fn url(&self) -> String {
         format!("http://{}/mcp", self.balancer.address)
     }
 
-    /// Stops the toolgates and then the upstream.
+    /// Stops all toolgates and then their upstream. Fails if one does not exit with success.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         let Self { balancer, replicas, upstream, _database } = self;
         drop(balancer);
@@ -106,7 +107,7 @@ impl TestedFleet {
     }
 }
 
-/// Returns the address of the server at `url`.
+/// Returns the socket address in `url`.
 fn socket_address(url: &str) -> anyhow::Result<SocketAddr> {
     let host = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
     host.parse().with_context(|| url.to_owned())

@@ -1,4 +1,4 @@
-//! Writes the page of the reference about each pair of a client and an upstream.
+//! Writes the reference page about each pair of a client and an upstream.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,20 @@ use super::ScenarioCheckCounts;
 use super::through::{ConformanceClient, ConformanceTransport, ExampleConnection};
 use crate::shell::checkout;
 
-/// Path of the page in the checkout.
+/// Path of the page relative to the checkout.
 const PAGE: &str = "docs/reference/gateway-pairs.md";
 
-/// Outcome of one pair of a client and an upstream.
+/// Outcome of the scenarios for one pair of a client and an upstream.
 pub(super) struct RevisionPairOutcome {
     pub(super) client: ConformanceClient,
     pub(super) edge: ExampleConnection,
     pub(super) tally: ScenarioCheckCounts,
-    /// Number of scenarios left out because the upstream's revision has no messages for them.
+    /// Number of scenarios that were left out, because the upstream's revision lacks messages that
+    /// they need.
     pub(super) left_out: usize,
 }
 
-/// Writes the page of the reference with the outcomes of all pairs of revisions.
+/// Writes the reference page with the outcomes of all pairs.
 pub(super) fn write(pairs: &[RevisionPairOutcome]) -> anyhow::Result<()> {
     let path = checkout().join(PAGE);
     std::fs::write(&path, page(pairs)).with_context(|| path.display().to_string())
@@ -57,7 +58,7 @@ fn page(pairs: &[RevisionPairOutcome]) -> String {
     page + "\n"
 }
 
-/// Appends the table of the clients that use `transport`.
+/// Appends to `page` the table of the clients that use `transport`.
 fn table(page: &mut String, transport: ConformanceTransport, pairs: &[RevisionPairOutcome]) {
     let clients: Vec<_> =
         ConformanceClient::all().filter(|client| client.transport == transport).collect();

@@ -1,8 +1,8 @@
-//! A relay that makes the suite a client of an older revision.
+//! Relay that turns the suite into a client of an older MCP revision.
 //!
-//! The suite requests its newest revision with sessions, and names it in every request. The relay
-//! replaces that revision by another of the same length, and its own address by the server's.
-//! Responses are unchanged.
+//! The suite requests its newest revision with sessions, and names the revision in every request.
+//! The relay replaces the revision by an older one of the same length, and its own address by that
+//! of the server. Responses pass unchanged.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,16 +11,16 @@ use std::thread;
 
 use anyhow::{Context, ensure};
 
-/// The revision that the suite requests.
+/// MCP revision that the suite requests.
 pub(super) const SUITE_REVISION: &str = "2025-11-25";
 
-/// A relay to one server, in one older revision. It listens for as long as the program runs.
+/// Relay to one server in one older MCP revision. It listens until the program exits.
 pub(super) struct OlderRevisionRelay {
     pub(super) url: String,
 }
 
 impl OlderRevisionRelay {
-    /// Starts a relay to the server at `url` that requests `revision`.
+    /// Starts a relay to the server at `url` that replaces the suite's revision by `revision`.
     pub(super) fn start(url: &str, revision: &'static str) -> anyhow::Result<Self> {
         let (server, path) = url
             .strip_prefix("http://")
@@ -71,7 +71,7 @@ fn relay(
     })
 }
 
-/// Copies `from` to `to`, and replaces each original text.
+/// Copies bytes from `from` to `to`, and replaces each original text in `replacements`.
 fn copy_with_replacements(
     mut from: &TcpStream,
     mut to: &TcpStream,

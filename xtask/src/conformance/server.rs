@@ -1,4 +1,5 @@
-//! The server under test. It listens at a free port and is stopped by its process id.
+//! Server process that the suite tests. It listens on a free port, and is stopped by its process
+//! id.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,36 +11,38 @@ use anyhow::{Context, bail};
 
 use crate::shell::checkout;
 
-/// The longest time that a server may take to stop.
+/// Longest time that a server may take to stop after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two checks whether the server has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Server process of the conformance run. It is killed when dropped.
+/// Server process of a conformance run. Dropping it kills the process.
 pub(super) struct ConformanceServerProcess {
     process: Child,
     pub(super) url: String,
 }
 
 impl ConformanceServerProcess {
-    /// Starts `program`. It keeps its files below `folder`.
+    /// Starts the server `program` with its files below `folder`.
     pub(super) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         Self::spawn(Command::new(program).arg("127.0.0.1:0"), folder)
     }
 
-    /// Starts a bridge that runs `program` for each WebSocket connection.
+    /// Starts a bridge that runs `program` over stdio for each WebSocket connection.
     pub(super) fn over_websocket(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(checkout().join(".tools/upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/over_websocket.py")).arg(program).arg("stdio");
         Self::spawn(&mut command, folder)
     }
 
-    /// Starts toolgate, the file `program`, with `settings` and the workspace `served`.
+    /// Starts the toolgate executable `program` with the settings file `settings` and the workspace
+    /// `served`.
     pub(super) fn gateway(program: &Path, settings: &Path, served: &Path) -> anyhow::Result<Self> {
         Self::replica(program, settings, served, settings.parent().unwrap_or(served), &[])
     }
 
-    /// Starts toolgate like [`Self::gateway`], with its state in `state` and with `variables`.
+    /// Starts toolgate like [`Self::gateway`], with the state folder `state` and additional
+    /// environment `variables`.
     pub(super) fn replica(
         program: &Path,
         settings: &Path,
@@ -57,7 +60,7 @@ impl ConformanceServerProcess {
         Ok(server)
     }
 
-    /// Starts `command` in `folder` and waits until it prints its address.
+    /// Starts `command` in `folder`, and waits until the server prints its address.
     fn spawn(command: &mut Command, folder: &Path) -> anyhow::Result<Self> {
         let program = command.get_program().display().to_string();
         let mut process = command
@@ -88,7 +91,7 @@ impl ConformanceServerProcess {
         Ok(server)
     }
 
-    /// Stops the server by SIGTERM, and fails if it does not exit with success in time.
+    /// Sends SIGTERM to the server. Fails unless it exits with success in time.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
             bail!("the server exited unexpectedly: {status}");

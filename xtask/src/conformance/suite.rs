@@ -1,4 +1,4 @@
-//! Runs the installed suite: lists its scenarios, runs them and reads their checks.
+//! Runs the installed conformance suite: lists its scenarios, runs them, and reads their checks.
 
 use std::fmt;
 use std::fs;
@@ -10,26 +10,26 @@ use serde_json::Value;
 
 use crate::shell::{checkout, output, tools};
 
-/// Word that a scenario of an extension lists instead of the revisions in which it runs.
+/// Word that the suite lists for a scenario of an extension instead of MCP revisions.
 const EXTENSION: &str = "extension";
-/// Number of the last lines of output that are shown if a scenario wrote no checks.
+/// Number of the last output lines that an error shows if a scenario wrote no checks.
 const SHOWN_LINES: usize = 8;
 
-/// Program of the conformance suite, and the Node.js that runs it.
+/// Paths of the conformance suite and of the Node.js that runs it.
 pub(super) struct ConformanceSuite {
     node: String,
     program: String,
 }
 
-/// Scenario of the conformance suite.
+/// Scenario of the conformance suite, with its name and its revisions.
 #[derive(Debug)]
 pub(super) struct ConformanceScenario {
     pub(super) name: String,
-    /// The revisions that have the scenario, or the mark of an extension.
+    /// MCP revisions in which the scenario runs, or [`EXTENSION`] for a scenario of an extension.
     revisions: Vec<String>,
 }
 
-/// Check in a scenario of the conformance suite.
+/// One check in a scenario of the conformance suite, with its outcome.
 pub(super) struct ScenarioCheck {
     pub(super) outcome: ScenarioCheckOutcome,
     id: String,
@@ -40,15 +40,15 @@ pub(super) struct ScenarioCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScenarioCheckOutcome {
     Passed,
-    /// Outcome of a check that failed or gave a warning.
+    /// Outcome of a check that failed or that gave a warning.
     Failed,
     Skipped,
-    /// Outcome that is only for information.
+    /// Outcome of a check that only gives information.
     Info,
 }
 
 impl ConformanceSuite {
-    /// Finds the suite that setup installed.
+    /// Finds the conformance suite that `cargo xtask setup` installed.
     pub(super) fn installed() -> anyhow::Result<Self> {
         let modules = tools().join("node/node_modules");
         let file = |path: &str| -> anyhow::Result<String> {
@@ -60,12 +60,12 @@ impl ConformanceSuite {
         Ok(Self { node: file(".bin/node")?, program })
     }
 
-    /// Lists the scenarios for servers.
+    /// Returns the scenarios that test servers.
     pub(super) fn scenarios(&self) -> anyhow::Result<Vec<ConformanceScenario>> {
         self.list("--server")
     }
 
-    /// Lists the scenarios for clients.
+    /// Returns the scenarios that test clients.
     pub(super) fn client_scenarios(&self) -> anyhow::Result<Vec<ConformanceScenario>> {
         self.list("--client")
     }
@@ -80,7 +80,8 @@ impl ConformanceSuite {
         Ok(scenarios)
     }
 
-    /// Runs `scenario` against the server at `url`. The suite writes its files below `results`.
+    /// Runs `scenario` against the server at `url`, and returns its checks. The suite writes its
+    /// files below `results`.
     pub(super) fn run(
         &self,
         scenario: &ConformanceScenario,
@@ -91,8 +92,8 @@ impl ConformanceSuite {
         self.run_scenario(&["server", "--url", url], scenario, revision, results)
     }
 
-    /// Runs `scenario` against the client that `command` starts. The suite writes its files below
-    /// `results`.
+    /// Runs `scenario` against the client that `command` starts, and returns its checks. The suite
+    /// writes its files below `results`.
     pub(super) fn run_client(
         &self,
         scenario: &ConformanceScenario,
@@ -103,7 +104,8 @@ impl ConformanceSuite {
         self.run_scenario(&["client", "--command", command], scenario, revision, results)
     }
 
-    /// Runs the suite with `args` and returns the checks of `scenario`.
+    /// Runs the suite with `args`, and returns the checks of `scenario` that it wrote below
+    /// `results`.
     fn run_scenario(
         &self,
         args: &[&str],
@@ -141,7 +143,8 @@ impl ConformanceSuite {
     }
 }
 
-/// Returns the checks that a scenario wrote into a folder below `results`, if there are any.
+/// Returns the checks that a scenario wrote into a folder below `results`, or `None` if there are
+/// no checks.
 fn checks(results: &Path) -> anyhow::Result<Option<Vec<Value>>> {
     for entry in fs::read_dir(results)? {
         let entry = entry?.path();
@@ -161,7 +164,7 @@ fn checks(results: &Path) -> anyhow::Result<Option<Vec<Value>>> {
 }
 
 impl ConformanceScenario {
-    /// Parses a line of the list, e.g. `  - ping [2025-06-18,2025-11-25]`.
+    /// Parses a line of the suite's list of scenarios, e.g. `  - ping [2025-06-18,2025-11-25]`.
     fn read(line: &str) -> Option<Self> {
         let (name, revisions) = line.trim().strip_prefix("- ")?.split_once(" [")?;
         let revisions = revisions.strip_suffix(']')?.split(',');
@@ -169,8 +172,8 @@ impl ConformanceScenario {
         Some(Self { name: name.to_owned(), revisions })
     }
 
-    /// Returns true if the scenario runs in `revision`. Those of extensions run in the revision
-    /// `extensions`.
+    /// Returns true if the scenario runs in `revision`. A scenario of an extension runs only in the
+    /// revision `extensions`.
     pub(super) fn runs_in(&self, revision: &str, extensions: &str) -> bool {
         let is_match =
             |own: &String| own == revision || (own == EXTENSION && revision == extensions);

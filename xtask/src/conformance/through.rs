@@ -1,4 +1,5 @@
-//! The example behind toolgate: pairs a client's revision and transport with those of the upstream.
+//! Tests the example server through toolgate, for each pair of a client's revision and transport
+//! and the upstream's revision and transport.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use super::server::ConformanceServerProcess;
 use super::suite::ConformanceScenario;
 use crate::shell::checkout;
 
-/// The revisions of clients and of upstreams.
+/// MCP revisions of clients and of upstreams.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 
-/// Scenarios that need messages that older revisions do not have, each with the first revision
+/// Scenarios that need messages which older revisions do not have, each with the first revision
 /// that has them.
 const FIRST_REVISIONS: [(&str, &str); 23] = [
     // Audio.
@@ -46,7 +47,7 @@ const FIRST_REVISIONS: [(&str, &str); 23] = [
     ("sep-2640-skills-manifest", "2026-07-28"),
 ];
 
-/// Returns true if `revision` has all messages that `scenario` needs.
+/// Returns true if MCP `revision` has all messages that `scenario` needs.
 fn has_messages_for(revision: &str, scenario: &str) -> bool {
     let first = FIRST_REVISIONS.iter().find(|(name, _)| *name == scenario);
     first.is_none_or(|(_, first)| revision >= *first)
@@ -73,8 +74,8 @@ impl fmt::Display for ConformanceTransport {
     }
 }
 
-/// A client of the gateway. The suite only speaks Streamable HTTP. For another transport, a second
-/// toolgate acts as the client.
+/// Client of the gateway: MCP revision and transport. The suite speaks only Streamable HTTP; for
+/// another transport, a second toolgate acts as the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConformanceClient {
     pub(super) revision: &'static str,
@@ -88,7 +89,7 @@ impl fmt::Display for ConformanceClient {
 }
 
 impl ConformanceClient {
-    /// Returns every client to test.
+    /// Returns every combination of revision and transport that is tested as a client.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let over =
             |transport| REVISIONS.into_iter().map(move |revision| Self { revision, transport });
@@ -96,7 +97,7 @@ impl ConformanceClient {
         over(ConformanceTransport::Http).chain(over(ConformanceTransport::Stdio)).chain([events])
     }
 
-    /// Returns the revision that the suite is started with.
+    /// Returns the MCP revision in which the suite is started for this client.
     pub(super) fn suite_revision(self) -> &'static str {
         match super::REVISIONS.contains(&self.revision) {
             true => self.revision,
@@ -104,7 +105,8 @@ impl ConformanceClient {
         }
     }
 
-    /// Returns true if the client's revision has the scenario and all its messages.
+    /// Returns true if `scenario` runs in the client's revision, which must have all messages that
+    /// it needs.
     pub(super) fn supports(self, scenario: &ConformanceScenario) -> bool {
         // 2025-06-18 is the oldest revision in the suite's list.
         let listed = self.revision.max("2025-06-18");
@@ -113,7 +115,7 @@ impl ConformanceClient {
     }
 
     /// Returns the URL at which the suite reaches `tested` as this client. If the client needs a
-    /// toolgate of its own, also returns that.
+    /// second toolgate, starts and returns it, too.
     pub(super) fn connect(
         self,
         tested: &TestedGateway,
@@ -131,7 +133,8 @@ impl ConformanceClient {
     }
 }
 
-/// The connection between toolgate and the example: revision and transport.
+/// Connection between toolgate and the example server: MCP revision and transport. Also called an
+/// edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExampleConnection {
     pub(super) revision: &'static str,
@@ -145,8 +148,9 @@ impl fmt::Display for ExampleConnection {
 }
 
 impl ExampleConnection {
-    /// Returns every edge to test. HTTP means HTTP+SSE in 2024-11-05. No revision defines
-    /// WebSockets. They are tested in the last revision with sessions and in the stateless one.
+    /// Returns every connection to test. HTTP means HTTP+SSE in 2024-11-05. No revision defines
+    /// WebSockets, which are tested in the last revision with sessions and in the stateless
+    /// revision.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         REVISIONS.into_iter().flat_map(|revision| {
             let http = if revision == "2024-11-05" {
@@ -160,12 +164,12 @@ impl ExampleConnection {
         })
     }
 
-    /// Returns true if the upstream's revision has all messages of `scenario`.
+    /// Returns true if the upstream's revision has all messages that `scenario` needs.
     pub(super) fn supports(self, scenario: &str) -> bool {
         has_messages_for(self.revision, scenario)
     }
 
-    /// Starts toolgate with the example as its upstream.
+    /// Starts toolgate with the example server as its upstream over this connection.
     pub(super) fn start_gateway(self, folder: &Path) -> anyhow::Result<TestedGateway> {
         let example = checkout().join("target/debug/example-everything");
         let (upstream, address) = match self.transport {
@@ -196,14 +200,14 @@ impl ExampleConnection {
 /// A running toolgate whose upstream is the example.
 pub(super) struct TestedGateway {
     pub(super) server: ConformanceServerProcess,
-    /// The example server, unless toolgate starts the example itself.
+    /// Process of the example server, unless toolgate starts the example as a child.
     upstream: Option<ConformanceServerProcess>,
     folder: PathBuf,
     settings: GatewaySettings,
 }
 
 impl TestedGateway {
-    /// Starts a toolgate whose upstream is the tested gateway, in `revision` and over `transport`.
+    /// Starts a second toolgate whose upstream is this gateway, in `revision` and over `transport`.
     fn start_client(
         &self,
         transport: ConformanceTransport,
@@ -226,22 +230,24 @@ impl TestedGateway {
         ConformanceServerProcess::gateway(&toolgate(), &settings.file, &settings.served)
     }
 
-    /// Stops the gateway and then the upstream.
+    /// Stops toolgate and then the example server.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.server.stop()?;
         self.upstream.map_or(Ok(()), ConformanceServerProcess::stop)
     }
 }
 
-/// The settings of a toolgate that offers one upstream and nothing else.
+/// Settings file of a toolgate that offers one upstream and nothing else, and the folder that it
+/// serves.
 pub(super) struct GatewaySettings {
     pub(super) file: PathBuf,
-    /// The workspace that the gateway serves.
+    /// Empty workspace that the toolgate serves.
     pub(super) served: PathBuf,
 }
 
 impl GatewaySettings {
-    /// Writes the settings. `address` are the lines that say how to reach the upstream.
+    /// Writes the settings file `name` into `folder`. `address` are the settings by which toolgate
+    /// reaches the upstream, in MCP `revision`.
     pub(super) fn write(
         folder: &Path,
         name: &str,
@@ -267,7 +273,7 @@ pub(super) fn toolgate() -> PathBuf {
     checkout().join("target/debug/toolgate")
 }
 
-/// Returns the lines of an upstream's settings that reach the server at `url` over HTTP+SSE.
+/// Returns the settings of an upstream at `url` over HTTP+SSE.
 fn http_sse_address(url: &str) -> String {
     format!("url = {:?}\ntransport = \"sse\"", url.replace("/mcp", "/sse"))
 }

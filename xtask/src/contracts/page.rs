@@ -1,11 +1,11 @@
-//! Renders the page of the reference that lists the tests of each requirement.
+//! Renders the reference page that lists the tests of each requirement.
 
 use std::fmt::Write as _;
 
 use super::TestedRequirement;
 use super::rows::RequirementContract;
 
-/// Returns the text of the page about contracts.
+/// Returns the text of the reference page about the older contracts.
 pub(super) fn render(tested_rows: &[TestedRequirement]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\
@@ -46,7 +46,7 @@ pub(super) fn render(tested_rows: &[TestedRequirement]) -> String {
     page
 }
 
-/// Escapes `text` for a cell of a table.
+/// Escapes `text` for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! Reads the results of nextest's last run, and lists tests.
+//! Reads the results of nextest's last run, and lists the tests of requirements.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,24 @@ use serde_json::Value;
 use crate::setup;
 use crate::shell::{checkout, output};
 
-/// Path of the results of nextest's last run (`.config/nextest.toml`).
+/// Path of the results of nextest's last run in JUnit format, which `.config/nextest.toml` sets.
 const JUNIT: &str = "target/nextest/default/junit.xml";
 
-/// The contracts as the names of tests write them: `s0_23` stands for the row S0-23.
+/// Ids of the contracts as test names spell them: `s0_23` means the requirement S0-23.
 const SEEDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "x"];
 
-/// The path of a test, e.g. `contracts::s0::s0_23_a_line_is_bounded`.
+/// Path of a test function, e.g. `contracts::s0::s0_23_a_line_is_bounded`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TestFunctionPath(String);
 
 impl TestFunctionPath {
-    /// Returns the rows that the name starts with: `s0_23_67_x_04_…` starts with three.
+    /// Returns the ids of the requirements with which the test name starts. There are three in
+    /// `s0_23_67_x_04_…`.
     pub(crate) fn rows(&self) -> Vec<String> {
         self.parts().0
     }
 
-    /// Returns the words of the name after the rows.
+    /// Returns the words of the test name after the requirement ids.
     pub(crate) fn sentence(&self) -> String {
         self.parts().1
     }
@@ -59,11 +60,11 @@ impl fmt::Display for TestFunctionPath {
     }
 }
 
-/// The results of a run: for each test, whether it passed.
+/// Results of a test run: true for each test that passed.
 pub(crate) struct TestReport(BTreeMap<TestFunctionPath, bool>);
 
 impl TestReport {
-    /// Reads the results of the last run.
+    /// Reads the results of the last test run. Fails if there are none.
     pub(crate) fn newest() -> anyhow::Result<Self> {
         let path = checkout().join(JUNIT);
         let text = std::fs::read_to_string(&path)
@@ -73,7 +74,7 @@ impl TestReport {
         Ok(report)
     }
 
-    /// Parses a test report in JUnit's format.
+    /// Parses the results of a test run in JUnit's format.
     fn parse(junit: &str) -> Self {
         let mut outcomes = BTreeMap::new();
         for case in junit.split("<testcase ").skip(1) {

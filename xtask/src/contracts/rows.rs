@@ -1,10 +1,10 @@
-//! Reads the requirements of the five contracts, one per row of `tests/contracts/rows.tsv`.
+//! Reads the requirements of the five older contracts from `tests/contracts/rows.tsv`, one per row.
 
 use anyhow::{Context, ensure};
 
 use super::rows_file;
 
-/// Contract to which a requirement belongs.
+/// Contract to which a requirement belongs, or [`Self::Across`] for requirements of all contracts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RequirementContract {
     Synesthetic,
@@ -12,7 +12,7 @@ pub(crate) enum RequirementContract {
     Workstation,
     Mira,
     Zyra,
-    /// Group of the requirements that hold across all contracts.
+    /// Requirements that apply to all contracts.
     Across,
 }
 
@@ -26,7 +26,7 @@ impl RequirementContract {
         Self::Across,
     ];
 
-    /// Returns the prefix of the contract's row ids.
+    /// Returns the prefix of the ids of the contract's requirements, such as `S0`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Synesthetic => "S0",
@@ -38,7 +38,7 @@ impl RequirementContract {
         }
     }
 
-    /// Returns the contract's title in the generated page.
+    /// Returns the title of the contract in the generated page.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Synesthetic => "Synesthetic",
@@ -51,25 +51,26 @@ impl RequirementContract {
     }
 }
 
-/// Requirement of a contract, as one row of the table.
+/// Requirement of a contract: one row of the file of requirements.
 pub(crate) struct RequirementRow {
-    /// Identifier, e.g. `S0-23`.
+    /// Id of the requirement, e.g. `S0-23`.
     pub(crate) id: String,
     pub(crate) seed: RequirementContract,
-    /// Level of the requirement: `M` for must, `S` for should, `O` for may, `N` for a row that
-    /// names a tool of another language.
+    /// Level of the requirement: `M` for must, `S` for should, `O` for may, and `N` for a
+    /// requirement that names a tool of another programming language.
     pub(crate) level: String,
-    /// Summary of the requirement.
+    /// Summary of the requirement in a sentence.
     pub(crate) requirement: String,
-    /// The tool of this project that replaces it, if the row names a tool of another language.
+    /// Replacement in this project, if the requirement names a tool of another programming
+    /// language.
     pub(crate) here: Option<String>,
 }
 
-/// The rows that hold only if all other rows of their contract hold.
+/// Ids of the requirements that only say that all others of their contract must hold.
 const WHOLE: [&str; 2] = ["S0-79", "S0-82"];
 
 impl RequirementRow {
-    /// Reads all rows, in order.
+    /// Reads all requirements from the file, in order.
     pub(crate) fn all() -> anyhow::Result<Vec<Self>> {
         let file = rows_file();
         let text = std::fs::read_to_string(&file)
@@ -97,7 +98,7 @@ impl RequirementRow {
         })
     }
 
-    /// Returns true if the row only requires all others of its contract to hold.
+    /// Returns true if the requirement only says that all others of its contract must hold.
     pub(crate) fn is_whole_seed(&self) -> bool {
         WHOLE.contains(&self.id.as_str())
     }

@@ -1,4 +1,4 @@
-//! The inputs that fuzzing starts from: those kept with the code, and those found since.
+//! Inputs with which fuzzing starts: those kept with the code, and those found by earlier runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use anyhow::{Context, bail};
 
 use crate::shell::checkout;
 
-/// Largest total size of the kept inputs of one target.
+/// Largest total size of the kept inputs of one target, in bytes.
 const BYTES_MAX: u64 = 200 << 10;
 
-/// Returns the folder of the inputs of `target` that are kept with the code.
+/// Returns the folder of the inputs of `target` that are kept in the repository.
 pub(super) fn kept_folder(target: &str) -> PathBuf {
     checkout().join("fuzz/corpus").join(target)
 }
 
-/// Returns the folder of the inputs of `target` found since. Git ignores it.
+/// Returns the folder of the inputs of `target` that earlier runs found. Git ignores that folder.
 pub(super) fn new_folder(target: &str) -> PathBuf {
     super::home().join("corpus").join(target)
 }
 
 /// Replaces the kept inputs of `target` by the fewest and shortest that reach the same code as all
-/// known inputs. Keeps at most [`BYTES_MAX`] bytes.
+/// known inputs, at most [`BYTES_MAX`] bytes together.
 pub(super) fn merge(program: &Path, target: &str) -> anyhow::Result<()> {
     let kept_inputs = kept_folder(target);
     let new_inputs = new_folder(target);

@@ -1,24 +1,26 @@
-//! Finds functions in languages that document them by comments above: JavaScript, Go and Ruby.
+//! Finds functions in the languages whose doc comments are plain comments above: JavaScript, Go and
+//! Ruby.
 
 use tree_sitter::Node;
 
 use super::{FunctionSyntaxWalk, PackageLanguage};
 
-/// Comments above an item, which belong to it.
+/// Comments directly above an item, which document the item.
 #[derive(Default)]
 struct ItemLeadingComments {
     text: String,
-    /// Row after the last comment. A comment further above documents nothing.
+    /// Row after the last comment. Comments further above the item document nothing.
     next_row: usize,
 }
 
 impl FunctionSyntaxWalk<'_> {
-    /// Collects the functions among the children of `list`, with the comments above them.
+    /// Collects the functions among the children of `list`, each with the comments above it.
     pub(super) fn collect_commented(&mut self, list: Node<'_>, lang: PackageLanguage) {
         self.commented_after(ItemLeadingComments::default(), list, lang);
     }
 
-    /// Adds the functions in `list`, whose first item follows the comments `above`.
+    /// Collects the functions among the children of `list`. `above` are comments that precede the
+    /// first child.
     fn commented_after(
         &mut self,
         mut above: ItemLeadingComments,
@@ -80,7 +82,8 @@ impl FunctionSyntaxWalk<'_> {
         }
     }
 
-    /// Adds the function `value`, which `item` gives the name `name`.
+    /// Adds `value` if it is a function expression. `item` is the statement that assigns it to
+    /// `name`.
     fn function_value(
         &mut self,
         item: Node<'_>,
@@ -124,7 +127,7 @@ impl FunctionSyntaxWalk<'_> {
         }
     }
 
-    /// Adds the functions in the body of the class or module `item`.
+    /// Collects the functions in the body of the class or module `item`.
     fn enter_named(&mut self, item: Node<'_>, lang: PackageLanguage) {
         let Some(body) = item.child_by_field_name("body") else { return };
         let name = item.child_by_field_name("name").map(|it| self.text_of(it).to_owned());
@@ -135,7 +138,7 @@ impl FunctionSyntaxWalk<'_> {
     }
 }
 
-/// Returns true if a folder or file of this name contains tests, by the conventions of JavaScript
+/// Returns true if a folder or file called `name` contains tests, by the conventions of JavaScript
 /// and Ruby.
 pub(super) fn is_spec(name: &str, lang: PackageLanguage) -> bool {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
@@ -144,7 +147,7 @@ pub(super) fn is_spec(name: &str, lang: PackageLanguage) -> bool {
             || ["_spec", ".test", ".spec"].iter().any(|it| stem.ends_with(it)))
 }
 
-/// Returns the text of a comment that may document an item, without comment marks.
+/// Returns the text of a comment without its marks, or `None` if it cannot document an item.
 fn comment_text(comment: &str, lang: PackageLanguage) -> Option<String> {
     let line = match lang {
         PackageLanguage::Ruby => comment.strip_prefix('#'),

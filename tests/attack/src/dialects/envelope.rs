@@ -1,4 +1,5 @@
-//! The envelope: a path for each tool over HTTP, `mcp.tool.invoke` on a stream.
+//! Client side of the RAGX envelope dialect. Over HTTP, each tool has a path. On a stream,
+//! `mcp.tool.invoke` calls all tools.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use super::{
     WireToolCall, rpc_request,
 };
 
-/// Client side of the envelope dialect.
+/// Client side of the RAGX envelope dialect.
 pub(super) struct EnvelopeCodec {
     ids: RequestIdCounter,
     transport: AttackTransport,

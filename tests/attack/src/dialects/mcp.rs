@@ -1,4 +1,4 @@
-//! MCP in two revisions: 2026-07-28 without sessions, and 2025-11-25 in a session.
+//! Client side of MCP in two revisions: 2026-07-28 without sessions, and 2025-11-25 with a session.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::{
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 const WITH_SESSIONS: &str = "2025-11-25";
 
-/// Client side of the MCP dialect.
+/// Client side of MCP in one revision.
 pub(super) struct McpCodec {
     ids: RequestIdCounter,
     is_stateless: bool,

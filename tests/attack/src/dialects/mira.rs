@@ -1,4 +1,5 @@
-//! Mira: each tool is a method. Four of them have their own arguments.
+//! Client side of the Mira dialect, in which each tool is a method. Four methods have arguments
+//! other than those of the tool.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::{
     decode_rpc_error, members_if_known, rpc_request,
 };
 
-/// Client side of Mira's dialect.
+/// Client side of the Mira dialect.
 #[derive(Default)]
 pub(super) struct MiraCodec(RequestIdCounter);
 

@@ -1,4 +1,4 @@
-//! Synesthetic: seven methods for JSON assets, and no list of tools.
+//! Client side of the Synesthetic dialect: seven methods for JSON assets, and no list of tools.
 
 use serde_json::{Value, json};
 

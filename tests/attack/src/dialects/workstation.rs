@@ -1,4 +1,5 @@
-//! The workstation: its contract has names and arguments for some tools. Others are `toolset/verb`.
+//! Client side of ancplua's workstation dialect. Its contract names some tools and their arguments,
+//! and all others are called `toolset/verb`.
 
 use serde_json::{Map, Value, json};
 
@@ -7,13 +8,14 @@ use super::{
     decode_rpc_error, members_if_known, rpc_request,
 };
 
-/// Client side of the workstation dialect.
+/// Client side of ancplua's workstation dialect.
 #[derive(Default)]
 pub(super) struct WorkstationCodec(RequestIdCounter);
 
 const PATH: &str = "/workstation";
 
-/// A tool of the catalog, its name in the contract, and its arguments: ours, then the contract's.
+/// Name of a tool in toolgate's catalog, its name in the dialect's contract, and pairs of argument
+/// names: toolgate's and the contract's.
 type ContractToolAlias = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const CONTRACT_TOOLS: [ContractToolAlias; 17] = [

@@ -1,4 +1,5 @@
-//! Zyra: `tools/call`, whose result is that of a command line.
+//! Client side of the Zyra dialect. Its method `tools/call` returns results like those of a command
+//! line.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::{
     decode_rpc_error, rpc_request,
 };
 
-/// Client side of Zyra's dialect.
+/// Client side of the Zyra dialect.
 #[derive(Default)]
 pub(super) struct ZyraCodec(RequestIdCounter);
 

@@ -1,5 +1,5 @@
-//! The attacks of a run: input that is small for its sender and expensive for the server. The
-//! server may refuse any of them.
+//! Attacks of a resource run: input that costs its sender little and the server much. The server
+//! may refuse all of them.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -15,21 +15,21 @@ use super::super::hostile_files::{FULL_BUFFER, TOO_LONG_WORD, heredoc_text};
 use super::super::http::{AttackWebSocket, client_frame};
 use super::{ROUTE, ResourceRunTally, bearer};
 
-/// The time limit of an attack's answers, after which its client disconnects.
+/// Time that an attacker waits for answers before it disconnects.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time for which connections stay open without any progress.
+/// Time for which an attacker keeps connections open without sending or reading.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// A caller that attacks.
+/// Caller that attacks the server, with its key.
 pub(super) struct AttackingCaller<'run> {
     pub(super) addr: SocketAddr,
     pub(super) key: &'run str,
 }
 
-/// An attack. Its error is a refusal, or the end of a connection.
+/// Function that makes one attack. It returns an error if the server refuses or ends a connection.
 type ResourceAttack = fn(&AttackingCaller<'_>, &mut SeededRng) -> anyhow::Result<()>;
 
-/// Attacks on resources, by the name that a run prints.
+/// Attacks on memory and time, each with the name that a run prints.
 const ATTACKS: [(&str, ResourceAttack); 19] = [
     ("crashing code", write_crashing_code),
     ("huge edits", edit_hugely),
@@ -52,7 +52,8 @@ const ATTACKS: [(&str, ResourceAttack); 19] = [
     ("abandoned calls", abandon_calls),
 ];
 
-/// Plays attacks until the run is over: each of them once over all attackers, then any.
+/// Makes attacks until the run is over. All attackers together make each attack once, and then
+/// random ones.
 pub(super) fn attack(attacker: &AttackingCaller<'_>, mut rng: SeededRng, tally: &ResourceRunTally) {
     while tally.is_running() {
         let (name, play) = ATTACKS.get(tally.next_attack()).copied().unwrap_or_else(|| {
@@ -76,12 +77,13 @@ impl AttackingCaller<'_> {
         Ok(())
     }
 
-    /// Calls a tool of the upstream whose schema has a slow pattern.
+    /// Calls a tool of the upstream. The schema of its argument has a pattern that is slow to
+    /// match.
     fn send_slow_text(&self, tool: &str) -> anyhow::Result<()> {
         self.call(tool, &json!({ "text": "x".repeat(700_000) }))
     }
 
-    /// Opens a connection and writes the start of `bytes`, up to `length`.
+    /// Opens a connection and writes the first `length` bytes of `bytes`.
     fn write_start(&self, bytes: &[u8], length: usize) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(&self.addr, ANSWER_TIMEOUT)?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
@@ -89,7 +91,7 @@ impl AttackingCaller<'_> {
         Ok(stream)
     }
 
-    /// Encodes a request with the key of this attacker.
+    /// Returns the bytes of an HTTP request with the key of this attacker.
     fn encode(&self, request: &AttackWireRequest) -> Vec<u8> {
         let mut http = request.http.clone();
         http.headers.extend(bearer(self.key));
@@ -137,7 +139,7 @@ fn leave_messages_unfinished(
     Ok(())
 }
 
-/// Lets the upstream change its list of tools, in which a schema has many large patterns.
+/// Makes the upstream change its list of tools. One schema in the list has many large patterns.
 fn list_changing_tools(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut client = attacker.connect()?;
     client.call("evil.turn", &json!({}))?;
@@ -164,7 +166,7 @@ fn diff_long_lists(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyh
     attacker.call("assets.diff_assets", &json!({ "base": list(1), "new": list(2) }))
 }
 
-/// Returns a call whose text takes many times its own memory once it is parsed.
+/// Returns a call whose JSON takes many times the memory of its text once it is parsed.
 fn many_values(attacker: &AttackingCaller<'_>) -> anyhow::Result<AttackWireRequest> {
     let mut request =
         attacker.connect()?.call_request("evil.many", &json!({ "list": "VALUES" }))?;
@@ -214,7 +216,7 @@ fn send_large_bodies(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> an
     Ok(())
 }
 
-/// Sends a part of large requests, and then nothing.
+/// Sends the first part of large requests, and then nothing.
 fn send_slowly(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let input = json!({ "path": "large.txt", "content": "z".repeat(24 << 20) });
     let request = attacker.connect()?.call_request("files.write", &input)?;
@@ -229,7 +231,7 @@ fn send_slowly(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::R
     Ok(())
 }
 
-/// Requests long answers and reads none of them.
+/// Requests long answers, and reads none of them.
 fn read_slowly(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut client = attacker.connect()?;
     let mut requests = vec![
@@ -263,7 +265,7 @@ fn search_expensively(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> an
     attacker.call(tool, &json!({ "query": query }))
 }
 
-/// Opens connections that send nothing, or the start of a request without a key.
+/// Opens connections that send nothing, or only the start of a request without a key.
 fn open_idle_connections(
     attacker: &AttackingCaller<'_>,
     rng: &mut SeededRng,
@@ -276,7 +278,7 @@ fn open_idle_connections(
     Ok(())
 }
 
-/// Starts slow calls and disconnects before their answers.
+/// Starts slow calls, and disconnects before their answers.
 fn abandon_calls(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let text = "yx".repeat(300_000);
     let request = attacker.connect()?.call_request("evil.slow", &json!({ "text": text }))?;

@@ -1,24 +1,26 @@
-//! A limit of the server's memory, so that too much of it ends the server and not the machine.
+//! Limit for the server's memory, so that an attack that fills the memory ends the server and not
+//! the machine.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The memory that the server may take.
+/// Memory that the server may use, in bytes.
 pub(super) const CAP_BYTES: u64 = 1 << 30;
-/// The files of a cgroup that limit its memory, in version 2 and in version 1.
+/// Names of the cgroup files that limit memory, in version 2 and in version 1 of cgroups.
 const LIMIT_FILES: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 
-/// A limit of the memory of a server. Dropping it removes its cgroup.
+/// Memory limit of a server. Dropping the value removes the limit's cgroup.
 pub(super) enum ServerMemoryCap {
-    /// Memory limit by a new cgroup for the server and every program that it starts.
+    /// Limit by a new cgroup, for the server and all programs that it starts together.
     Cgroup(PathBuf),
-    /// Memory limit by `RLIMIT_DATA`, for the server and each of its programs alone.
+    /// Limit by `RLIMIT_DATA`, for the server and each of its programs separately.
     DataLimit,
 }
 
 impl ServerMemoryCap {
-    /// Creates a cgroup with a limit. If this user may not, uses the limit of the process.
+    /// Creates a cgroup with the memory limit. If the user may not create cgroups, returns a limit
+    /// by `RLIMIT_DATA`.
     pub(super) fn create() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let name = format!("toolgate-attack-{}", std::process::id());
@@ -41,8 +43,8 @@ impl ServerMemoryCap {
         Self::DataLimit
     }
 
-    /// Returns the command to put before the command line of a server. The command sets the memory
-    /// limit and executes the server in its own process.
+    /// Returns a command to put before the command line of a server. The command sets the memory
+    /// limit and executes the server in the same process.
     pub(super) fn wrapper(&self) -> Vec<String> {
         let words = match self {
             Self::Cgroup(folder) => [
@@ -80,7 +82,7 @@ impl Drop for ServerMemoryCap {
     }
 }
 
-/// Removes a cgroup, and those that the server's sandbox has left in it.
+/// Removes the cgroup `folder`, and the cgroups that the server's sandbox has left in it.
 fn remove_cgroup(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
@@ -90,8 +92,8 @@ fn remove_cgroup(folder: &Path) {
     _ = fs::remove_dir(folder);
 }
 
-/// Returns the folders in which this process may create a cgroup that limits memory. `own` is its
-/// `/proc/self/cgroup`.
+/// Returns the folders in which this process may create a cgroup that limits memory. `own` is the
+/// content of `/proc/self/cgroup`.
 fn memory_cgroups(own: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in own.lines() {

@@ -1,4 +1,4 @@
-//! Callers that work while others attack. Each of their calls must succeed.
+//! Normal callers that use the server during resource attacks. Each of their calls must succeed.
 
 use std::net::SocketAddr;
 use std::thread::sleep;
@@ -11,10 +11,10 @@ use super::super::client::connect_with;
 use super::super::oracle::summary;
 use super::{ROUTE, ResourceRunTally, bearer};
 
-/// The folder of the callers' files in the workspace.
+/// Folder in the workspace for the files of normal callers.
 pub(super) const NORMAL_FOLDER: &str = "normal";
 
-/// Makes normal calls until the run is over.
+/// Makes normal calls until the run is over, and records their durations and failures.
 pub(super) fn call_normally(
     addr: SocketAddr,
     key: &str,
@@ -41,7 +41,7 @@ pub(super) fn call_normally(
     }
 }
 
-/// Returns one of the calls that the normal caller `number` makes.
+/// Returns a random tool and input for a call of the normal caller `number`.
 fn normal_call(number: usize, rng: &mut SeededRng) -> (&'static str, Value) {
     let own_file = format!("{NORMAL_FOLDER}/{number}.txt");
     match rng.between(0, 10) {

@@ -1,5 +1,5 @@
 //! Measures how fast the job store of a fleet accepts jobs, claims them while many wait, and stores
-//! their output, and whether callers take turns.
+//! their output. Also measures whether jobs of different callers take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,61 +18,61 @@ use toolgate_host::{
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress, PostgresConnectionPool};
 
-/// The number of tasks that submit jobs at once.
+/// Number of tasks that submit jobs to the store at once.
 const SUBMITTERS: usize = 8;
-/// The number of servers that claim jobs.
+/// Number of servers that claim jobs at once.
 const CLAIMERS: usize = 4;
-/// The number of free places of a server that claims jobs.
+/// Number of jobs that each claiming server can run in addition.
 const FREE_PLACES: usize = 16;
-/// The number of callers.
+/// Number of callers whose jobs wait.
 const CALLERS: u64 = 1000;
-/// The most jobs that are claimed, so that most still wait.
+/// Largest number of jobs that are claimed, so that most jobs still wait.
 const CLAIMED_MAX: usize = 10_000;
-/// The most jobs that bare clients insert.
+/// Largest number of jobs that plain database clients insert.
 const BARE_INSERTS_MAX: usize = 10_000;
-/// SQL that inserts the rows of a new job with the id `$1`.
+/// SQL that inserts the rows of a new job with the id `$1`, without the job store.
 const BARE_INSERT_SQL: &str = "with job as (insert into toolgate_fleet.jobs (id, workspace, tool, \
     caller, dialect, priority, state, owner, created, updated, keep, last_event, lane, turn) \
     values ($1, 'bare', 'chaos.claim', 'caller', 'mcp', 0, 'queued', 1, 1, 1, 1, 1, 'bare', 1)), \
     input as (insert into toolgate_fleet.inputs (job, input) values ($1, '{\"n\":1}')) \
     insert into toolgate_fleet.events (job, seq, at, what) values ($1, 1, 1, '\"queued\"')";
-/// The time limit of a statement of a bare client.
+/// Time limit of one statement of a plain database client.
 const BARE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The caller with many jobs.
+/// Name of the caller with many jobs.
 const EAGER_CALLER: &str = "eager";
-/// The number of callers with few jobs.
+/// Number of callers with few jobs.
 const MODEST_CALLERS: u64 = 99;
-/// The number of jobs of the caller with many jobs for each job of another caller.
+/// Number of jobs that the caller with many jobs has for each job of another caller.
 const EAGER_SHARE: usize = 1000;
-/// The number of jobs whose output is stored at the same time.
+/// Number of jobs whose output is stored at once.
 const PRINTING_JOBS: usize = 8;
-/// The number of pieces of output of each of these jobs.
+/// Number of pieces of output that each of [`PRINTING_JOBS`] jobs stores.
 const OUTPUT_PIECES: usize = 32;
-/// The number of bytes of a piece of output.
+/// Size of one piece of output, in bytes.
 const OUTPUT_PIECE_BYTES: usize = 64 << 10;
-/// The lane in which the jobs wait.
+/// Name of the lane, a group of waiting jobs, in which the measured jobs wait.
 const LANE: &str = "chaos.claim@1";
-/// The length of a lease, which outlasts the measurement.
+/// Duration of a server's lease. It is longer than the measurement.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// Rates of a job store, per second.
+/// Measured rates of a job store.
 pub(super) struct JobStoreRates {
-    /// Jobs that were accepted.
+    /// Number of jobs that the store accepts per second.
     pub(super) accepts: f64,
-    /// Waiting jobs that were claimed.
+    /// Number of waiting jobs that servers claim per second.
     pub(super) claims: f64,
-    /// Claimed jobs that began and ended.
+    /// Number of claimed jobs that begin and end per second.
     pub(super) lives: f64,
-    /// Jobs whose rows as many clients inserted without the store.
+    /// Number of jobs per second whose rows plain database clients insert without the store.
     pub(super) bare_inserts: f64,
-    /// Stored output of running jobs in MiB.
+    /// Output of running jobs that the store writes, in MiB per second.
     pub(super) output: f64,
-    /// Jobs of a caller with many jobs that were claimed before those of all others. This is no
-    /// rate.
+    /// Number of jobs of the caller with many jobs that are claimed before all jobs of the others
+    /// are. This is a count, not a rate.
     pub(super) eager_jobs: usize,
 }
 
-/// Measures the job store in the database at `url`, with `waiting` jobs.
+/// Measures the job store in the PostgreSQL database at `url`, with `waiting` waiting jobs.
 pub(super) fn measure(url: &str, waiting: usize) -> anyhow::Result<JobStoreRates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(measure_store(url, waiting))
@@ -98,7 +98,7 @@ async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<JobStoreRate
     Ok(JobStoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs })
 }
 
-/// Returns the number of operations per second, if there were `count` in the time `time`.
+/// Returns the number of operations per second if `count` operations took `time`.
 fn rate(count: usize, time: Duration) -> f64 {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     f64::from(count) / time.as_secs_f64()
@@ -109,7 +109,7 @@ fn parse_address(url: &str) -> anyhow::Result<PostgresAddress> {
     address.map_err(|err| anyhow::anyhow!("the URL {err}"))
 }
 
-/// Opens the store as one more server of the workspace `workspace`.
+/// Opens the job store as a new server of the workspace `workspace`.
 async fn open(url: &str, workspace: &str) -> anyhow::Result<PostgresStore> {
     let settings = PostgresStoreSettings {
         address: parse_address(url)?,
@@ -122,7 +122,7 @@ async fn open(url: &str, workspace: &str) -> anyhow::Result<PostgresStore> {
     Ok(PostgresStore::open(settings, 1).await?)
 }
 
-/// Submits `amount` jobs, which `job` returns for their numbers.
+/// Submits `amount` jobs to `front` from several tasks at once. `job` creates the job of a number.
 async fn submit(
     front: &Arc<PostgresStore>,
     amount: usize,
@@ -149,7 +149,7 @@ async fn submit(
     Ok(())
 }
 
-/// Inserts the rows of `amount` jobs with bare clients. Returns the number of these jobs per
+/// Inserts the rows of `amount` jobs with plain database clients. Returns the number of jobs per
 /// second.
 async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
     let pool = PostgresConnectionPool::new(parse_address(url)?, SUBMITTERS, BARE_TIMEOUT);
@@ -182,8 +182,8 @@ async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
     Ok(rate(amount, started.elapsed()))
 }
 
-/// Submits `amount` jobs of one caller, and then a few of each of many others. Returns the number
-/// of jobs of the first caller that are claimed before all jobs of the others are.
+/// Submits `amount` jobs of one caller, and then a few jobs of many others. Returns the number of
+/// jobs of the first caller that are claimed before all jobs of the others are.
 async fn measure_fairness(url: &str, amount: usize) -> anyhow::Result<usize> {
     let front = Arc::new(open(url, "fairness").await?);
     let others = usize::try_from(MODEST_CALLERS)? * (amount / EAGER_SHARE).max(1);
@@ -207,8 +207,8 @@ async fn measure_fairness(url: &str, amount: usize) -> anyhow::Result<usize> {
     Ok(eager_jobs)
 }
 
-/// Stores output of several new jobs at the same time. The jobs have the numbers after `last`.
-/// Returns the number of MiB per second.
+/// Submits jobs with the numbers after `last`, and stores output of all of them at once. Returns
+/// the number of MiB per second.
 async fn store_output(front: &Arc<PostgresStore>, last: u64) -> anyhow::Result<f64> {
     let mut ids = Vec::new();
     for number in (last + 1..).take(PRINTING_JOBS) {
@@ -239,7 +239,7 @@ async fn store_output(front: &Arc<PostgresStore>, last: u64) -> anyhow::Result<f
     Ok(rate(mebibytes, started.elapsed()))
 }
 
-/// Returns a job of `caller`. No job of another measurement has its id.
+/// Returns the job `number` of `caller`. Its id differs from those of other measurements.
 fn caller_job(number: u64, caller: &str) -> anyhow::Result<NewJob> {
     let id = JobId::from_bits(u128::from(number) << 64 | u128::from(u64::MAX));
     Ok(NewJob { id, caller: Caller::with_key(caller), ..new_job(number)? })
@@ -261,8 +261,8 @@ fn new_job(number: u64) -> anyhow::Result<NewJob> {
     })
 }
 
-/// Lets all claimers claim jobs at the same time, again and again, until `amount` claimed jobs have
-/// begun. Returns the number of these jobs per second. The time in which they begin does not count.
+/// Makes all servers claim jobs at once, repeatedly, until `amount` claimed jobs have begun.
+/// Returns the number of claimed jobs per second, without the time in which jobs begin.
 async fn measure_claims(claimers: &[Arc<PostgresStore>], amount: usize) -> anyhow::Result<f64> {
     let mut time = Duration::ZERO;
     let mut begun = 0;
@@ -292,7 +292,8 @@ async fn measure_claims(claimers: &[Arc<PostgresStore>], amount: usize) -> anyho
     Ok(rate(begun, time))
 }
 
-/// Begins jobs. Returns the number of those that no other server has claimed meanwhile.
+/// Begins the jobs `ids` in the store. Returns the number of jobs that no other server has claimed
+/// meanwhile.
 async fn begin_jobs(store: &PostgresStore, ids: &[JobId]) -> anyhow::Result<usize> {
     let mut begun = 0;
     for id in ids {
@@ -302,8 +303,8 @@ async fn begin_jobs(store: &PostgresStore, ids: &[JobId]) -> anyhow::Result<usiz
     Ok(begun)
 }
 
-/// Lets all claimers claim, begin and end jobs, until `amount` jobs have ended. Returns the number
-/// of ended jobs.
+/// Makes all servers claim, begin and end jobs at once until `amount` jobs have ended. Returns the
+/// number of ended jobs.
 async fn run_jobs(claimers: &[Arc<PostgresStore>], amount: usize) -> anyhow::Result<usize> {
     let ended = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
@@ -342,8 +343,8 @@ async fn claim_jobs(store: &PostgresStore) -> anyhow::Result<Vec<DeadServerJob>>
     Ok(store.claim(claim).await?)
 }
 
-/// Begins and ends a job without running anything. Returns false if another server has claimed the
-/// job in the meantime, which is no error.
+/// Begins and ends the job `id` in the store without running a program. Returns false if another
+/// server has claimed the job meanwhile.
 async fn run_job(store: &PostgresStore, id: JobId) -> anyhow::Result<bool> {
     if store.begin(id, Timestamp::now()).await?.is_none() {
         return Ok(false);

@@ -1,24 +1,24 @@
-//! The database of a fleet: one server, or a server with a standby for failovers.
+//! Database of a fleet: one PostgreSQL server, or a server with a standby for failovers.
 
 use std::path::PathBuf;
 
 use super::database;
 
-/// The servers of a fleet's database.
+/// Kind of database: whether it has a standby, and whether the standby may lag behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatabaseKind {
-    /// A single database server, which crashes and starts again.
+    /// One database server, which crashes and starts again.
     Single,
-    /// A database server and a standby that has every acknowledged commit.
+    /// Database server with a standby. Each commit waits until the standby has it.
     SynchronousStandby,
-    /// A database server and a standby that may lag behind.
+    /// Database server with a standby that may lag behind.
     AsynchronousStandby,
 }
 
-/// The database of a fleet.
+/// Database of a fleet, with one or two PostgreSQL servers.
 pub(super) struct FleetDatabase {
     kind: DatabaseKind,
-    /// The server that accepts writes.
+    /// Database server that accepts writes.
     primary: database::PostgresServerProcess,
     standby: Option<database::PostgresServerProcess>,
     url: String,
@@ -35,40 +35,40 @@ impl FleetDatabase {
         database
     }
 
-    /// Returns the URL, which stays the same after failovers.
+    /// Returns the URL of the database, which stays valid after failovers.
     pub(super) fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// Returns the path of the Unix socket of the server that accepts writes.
+    /// Returns the path of the Unix socket of the database server that accepts writes.
     pub(super) fn socket(&self) -> PathBuf {
         self.primary.socket()
     }
 
-    /// Runs `sql` at the server that accepts writes.
+    /// Runs `sql` at the database server that accepts writes, and returns the output.
     pub(super) fn run(&self, sql: &str) -> String {
         self.primary.run(sql)
     }
 
-    /// Ends the server at once, as a crash does.
+    /// Ends the database server at once, as in a crash.
     pub(super) fn crash(&mut self) {
         self.primary.stop();
     }
 
-    /// Starts the server again after a crash.
+    /// Starts the database server again after a crash.
     pub(super) fn restart(&mut self) {
         self.primary.again();
     }
 
-    /// Makes the standby receive no further changes. From then on, a synchronous one keeps the
-    /// commits from being acknowledged.
+    /// Makes the standby receive no further changes. From then on, commits are not acknowledged if
+    /// the standby is synchronous.
     pub(super) fn stop_replication(&self) {
         if let Some(standby) = &self.standby {
             standby.stop_receiving();
         }
     }
 
-    /// Ends the primary server at once, and makes the standby the primary server.
+    /// Ends the database server that accepts writes at once, and makes the standby take its role.
     pub(super) fn fail_over(&mut self) {
         self.primary.stop();
         if let Some(standby) = &mut self.standby {
@@ -77,7 +77,7 @@ impl FleetDatabase {
         }
     }
 
-    /// Starts the former primary server as the standby of its successor.
+    /// Makes the former database server the standby of its successor, and starts it.
     pub(super) fn rebuild_standby(&mut self) {
         if let Some(standby) = &mut self.standby {
             standby.follow(&self.primary);
@@ -85,8 +85,8 @@ impl FleetDatabase {
         self.use_standby();
     }
 
-    /// Waits until the standby receives changes. Then lets commits wait for it, if it is
-    /// synchronous.
+    /// Waits until the standby receives changes. If the standby is synchronous, then makes commits
+    /// wait for it.
     fn use_standby(&self) {
         if self.standby.is_some() {
             self.primary.wait_until_replicated();

@@ -1,4 +1,5 @@
-//! Measures how long the events of a job take to a client that watches the job at another server.
+//! Measures how long job events take to a client that watches the job at a server other than the
+//! one that runs it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,11 +11,11 @@ use serde_json::Value;
 
 use crate::requests::event_request;
 
-/// The longest silence of the stream. The job prints more often.
+/// The longest accepted silence of the event stream. The job prints more often.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Watches the job `id`, which prints again and again, at the server `address`. Returns the times
-/// from `amount` pieces of output until the client has them, in ascending order.
+/// Watches the job `id`, which prints repeatedly, at the server `address`. Returns the delays of
+/// `amount` pieces of output until the client receives them, sorted.
 pub(super) fn measure(
     address: SocketAddr,
     id: &str,

@@ -1,4 +1,4 @@
-//! Measures the figures of a fleet, and prints them beside the speed of the disk.
+//! Measures the performance figures of a fleet, and prints them beside the speed of the disk.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,39 +17,41 @@ use super::members::FleetMemberStarter;
 use crate::requests::{ChaosRequestOutcome, call_plainly, call_tool, cancel_job, submit_job};
 use crate::server::{ChaosRunFolder, ChaosServerProcess, DRAIN_MS, TICK_TOOL, WAIT_TOOL};
 
-/// The default length of a lease, in milliseconds.
+/// Default duration of a server's lease, in milliseconds.
 const DEFAULT_LEASE_MS: u64 = 30_000;
-/// How long a takeover may last in addition to the lease before the measurement gives up.
+/// Time after the end of a lease within which another server must have taken over the job.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time limit of a job's start.
+/// Time limit for the start of a job's program.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that a measurement waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The number of writes that measure the disk.
+/// Number of writes by which the speed of the disk is measured.
 const DISK_WRITES: usize = 100;
-/// The number of bytes of a write that measures the disk.
+/// Size of each write by which the speed of the disk is measured, in bytes.
 const DISK_WRITE_BYTES: usize = 8 << 10;
-/// The tool that is called: a plain call without a job.
+/// Tool for measured calls that start no job.
 const PLAIN_TOOL: &str = "files_tree";
-/// The least number of seconds that a job waits, so that it waits until it is cancelled.
+/// Number of seconds that a job waits at least, which is longer than the test: the job runs until
+/// it is cancelled.
 const WAIT_SECONDS: u64 = 1_000_000;
-/// The most jobs of a caller with many jobs that are claimed before those of all others.
+/// Largest accepted number of jobs of a caller with many jobs that are claimed before those of all
+/// others.
 const EAGER_JOBS_MAX: usize = 200;
-/// The lowest acceptable rate of accepted jobs, as a share of the rate at which clients without a
-/// server insert the same rows.
+/// Smallest accepted ratio of the rate of accepted jobs to the rate at which plain database clients
+/// insert the same rows.
 const ACCEPTS_SHARE_MIN: f64 = 0.7;
-/// The time for which a server gathers events, in milliseconds.
+/// Time for which a server gathers job events before it stores them, in milliseconds.
 const EVENT_GATHER_MS: u64 = 20;
-/// The most connections of a server to PostgreSQL.
+/// Largest number of connections from one server to PostgreSQL.
 const CONNECTIONS_MAX: usize = 8;
-/// SQL for the number of connections of all servers.
+/// SQL that counts the connections of all servers to the database.
 const CONNECTIONS_SQL: &str = "select count(*) from pg_stat_activity \
     where backend_type = 'client backend' and pid <> pg_backend_pid()";
-/// A figure below this number of statements per call counts as zero: idle servers send statements
-/// too.
+/// Number of SQL statements per call below which the figure counts as zero, because idle servers
+/// also send statements.
 const STATEMENTS_NOISE: f64 = 0.05;
 
-/// The amount of work from which the figures are measured.
+/// Number of repetitions, jobs and calls that the measurements use.
 struct MeasurementWorkload {
     takeovers: usize,
     waiting_jobs: usize,
@@ -57,19 +59,20 @@ struct MeasurementWorkload {
     plain_calls: u32,
 }
 
-/// A row of the table of figures.
+/// Row of the printed table of figures.
 struct MeasurementTableRow {
     name: String,
     value: String,
-    /// The value that the figure must reach. It is empty if none is required.
+    /// Required value of the figure as text, or an empty text if none is required.
     asked: String,
-    /// False if the figure does not reach the required value.
+    /// True if the figure reaches the required value, or `None` if none is required.
     is_met: Option<bool>,
 }
 
-/// Measures all figures and prints their table. In full, they are measured with 100,000 waiting
-/// jobs and also with the default lease, and a missed figure is an error. Otherwise only a
-/// statement in a plain call is, because times depend on what else the machine does.
+/// Measures all figures and prints their table. If `is_full` is true, measures with 100,000 waiting
+/// jobs and also with the default lease, and fails if a figure misses its required value. Otherwise,
+/// fails only if plain calls send SQL statements, because durations depend on the load of the
+/// machine.
 pub(super) fn run(folder: &ChaosRunFolder, is_full: bool) -> anyhow::Result<()> {
     let amounts = if is_full {
         MeasurementWorkload {
@@ -115,14 +118,14 @@ impl MeasurementTableRow {
         Self { name: name.into(), value, asked: String::new(), is_met: None }
     }
 
-    /// Creates the row of a time that must be at most `most`.
+    /// Creates the row of a duration, which must be at most `most`.
     fn time_at_most(name: String, time: Duration, most: Duration) -> Self {
         let asked = format!("<= {}", millis(most));
         Self { name, value: millis(time), asked, is_met: Some(time <= most) }
     }
 }
 
-/// Returns `time` as text.
+/// Returns `time` as text in milliseconds.
 fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
@@ -144,12 +147,13 @@ fn print_table(rows: &[MeasurementTableRow]) {
     }
 }
 
-/// Returns the number of characters of the longest text in a column.
+/// Returns the number of characters of the longest text in a column of the table.
 fn column_width(rows: &[MeasurementTableRow], column: fn(&MeasurementTableRow) -> &str) -> usize {
     rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
 }
 
-/// Measures the disk of the run: the median time of a small write with `fdatasync`.
+/// Measures the disk that the run uses. Returns a row with the median duration of a small write
+/// with `fdatasync`.
 fn disk_row(folder: &ChaosRunFolder) -> anyhow::Result<String> {
     let path = folder.folder.join("disk");
     let mut file = File::create(&path)?;
@@ -165,14 +169,14 @@ fn disk_row(folder: &ChaosRunFolder) -> anyhow::Result<String> {
     Ok(millis(percentile(&times, 50)))
 }
 
-/// Returns the value below which `percent` of the sorted `times` are.
+/// Returns the duration below which `percent` percent of the sorted `times` are.
 fn percentile(times: &[Duration], percent: usize) -> Duration {
     let at = (times.len() * percent).div_ceil(100).saturating_sub(1);
     times.get(at).copied().unwrap_or_default()
 }
 
-/// Measures how long after the kill of a server its idempotent job runs again elsewhere, and
-/// returns the row of the longest time.
+/// Measures `amount` times how long after the kill of a server its idempotent job runs again at
+/// another server. Returns the row of the longest duration.
 fn measure_takeovers(
     members: &mut FleetMemberStarter<'_>,
     database: &database::PostgresServerProcess,
@@ -198,7 +202,7 @@ fn measure_takeovers(
     Ok(MeasurementTableRow::time_at_most(name, longest, most))
 }
 
-/// Waits until the only running job has begun a second time. Returns the time since the call.
+/// Waits until the only running job has begun for the second time. Returns how long that took.
 fn wait_for_second_start(
     database: &database::PostgresServerProcess,
     lease_ms: u64,
@@ -212,7 +216,7 @@ fn wait_for_second_start(
     Ok(started.elapsed())
 }
 
-/// Measures how long after SIGTERM the idempotent job of a server runs again elsewhere.
+/// Measures how long after SIGTERM to a server its idempotent job runs again at another server.
 fn measure_handover(
     members: &mut FleetMemberStarter<'_>,
     database: &database::PostgresServerProcess,
@@ -229,8 +233,8 @@ fn measure_handover(
     Ok(MeasurementTableRow::time_at_most(name, time, Duration::from_millis(DRAIN_MS + 1000)))
 }
 
-/// Measures how long it takes to cancel a running job, at a server that does not run it and at the
-/// one that does, and how long events take. Counts the connections of both servers to the database.
+/// Measures how long two servers take to cancel a running job, at the server that runs it and at
+/// the other one, and how long events take. Also counts the database connections of both servers.
 fn measure_two_servers(
     members: &mut FleetMemberStarter<'_>,
     database: &database::PostgresServerProcess,
@@ -280,7 +284,8 @@ fn measure_two_servers(
     ])
 }
 
-/// Starts a job that runs until it is cancelled, and waits until its program runs. Returns its id.
+/// Starts a job that runs until it is cancelled, and waits until its program runs. Returns the job
+/// id.
 fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<String> {
     let id = submit(address, WAIT_TOOL, WAIT_SECONDS + u64::try_from(number)?)?;
     let started = Instant::now();
@@ -291,7 +296,7 @@ fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<Strin
     Ok(id)
 }
 
-/// Submits a job of `tool` with the number `number`, and returns the id of the job.
+/// Submits a job that calls `tool` with the argument `number`, and returns the id of the job.
 fn submit(address: SocketAddr, tool: &str, number: u64) -> anyhow::Result<String> {
     let ChaosRequestOutcome::Answered(answer) = submit_job(address, tool, number) else {
         bail!("no answer to the submission of a job");
@@ -301,14 +306,14 @@ fn submit(address: SocketAddr, tool: &str, number: u64) -> anyhow::Result<String
     Ok(id.with_context(|| format!("the job is refused: {message}"))?.to_owned())
 }
 
-/// Returns true if the program of the job `id` has printed something. A job counts as running
-/// before its program has started.
+/// Returns true if the program of the job `id` has printed something, and therefore runs. The state
+/// `running` of a job begins before the start of its program.
 fn has_printed(address: SocketAddr, id: &str) -> anyhow::Result<bool> {
     let page = call_tool(address, "jobs_output", &json!({ "job_id": id }))?;
     Ok(page["pieces"].as_array().is_some_and(|pieces| !pieces.is_empty()))
 }
 
-/// Cancels the job `id`, and checks that the server confirms it.
+/// Cancels the job `id`. Fails unless the server confirms the cancellation.
 fn cancel(address: SocketAddr, id: &str) -> anyhow::Result<()> {
     match cancel_job(address, id) {
         ChaosRequestOutcome::Answered(answer) if answer.status == 200 => Ok(()),
@@ -320,8 +325,8 @@ fn cancel(address: SocketAddr, id: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Counts the statements that `calls` plain calls send to PostgreSQL, in its log, and those that an
-/// idle server sends. The latter do not count as statements of calls.
+/// Counts the SQL statements that a server sends to PostgreSQL during `calls` plain calls, by the
+/// log of PostgreSQL. Subtracts those that an idle server sends.
 fn measure_statements(
     folder: &ChaosRunFolder,
     calls: u32,
@@ -365,7 +370,8 @@ fn measure_statements(
     ])
 }
 
-/// Measures how fast the job store accepts jobs, claims them and stores their output.
+/// Measures how fast the job store accepts jobs, claims them and stores their output, with
+/// `waiting` waiting jobs.
 fn measure_claims(waiting: usize) -> anyhow::Result<[MeasurementTableRow; 6]> {
     let database = database::PostgresServerProcess::durable();
     let rates = claims::measure(&database.url(), waiting)?;

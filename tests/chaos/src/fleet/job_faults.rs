@@ -1,4 +1,4 @@
-//! Kills and freezes the workers of a fleet, and crashes its database or lets it fail over to a
+//! Kills and freezes the workers of a fleet, and makes its database crash or fail over to a
 //! standby, while servers accept jobs.
 
 use std::net::SocketAddr;
@@ -15,44 +15,44 @@ use super::promises::FleetPromiseCheck;
 use super::submitters::{AcceptedJob, SubmittedJobs};
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
-/// The number of servers that accept jobs.
+/// Number of servers that accept jobs and run none.
 const FRONTS: usize = 2;
-/// The least number of workers that are not frozen.
+/// Minimum number of workers that are not frozen.
 const WORKERS: usize = 3;
-/// The longest pause of a frozen worker, in milliseconds. It is longer than a lease.
+/// The longest time for which a worker is frozen, in milliseconds. It is longer than a lease.
 const FREEZE_MS_MAX: u64 = 8000;
-/// The longest outage of the database, in milliseconds.
+/// The longest time for which the database is down, in milliseconds.
 const OUTAGE_MS_MAX: u64 = 2000;
-/// The time from the start to the first failover, and from one to the next.
+/// Time from the start to the first failover of the database, and between two failovers.
 const FAILOVER_INTERVAL: Duration = Duration::from_secs(7);
-/// The time before a failover for which the standby receives nothing.
+/// Time before a failover for which the standby receives no changes.
 const STANDBY_DELAY: Duration = Duration::from_millis(1500);
-/// The further time for which an asynchronous standby may have lagged behind already.
+/// Additional time by which an asynchronous standby may have lagged behind before.
 const STANDBY_LAG_MAX: Duration = Duration::from_secs(1);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that the test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A worker that was stopped with SIGSTOP.
+/// Worker that was frozen with SIGSTOP.
 struct FrozenWorker {
     worker: ChaosServerProcess,
     until: Instant,
 }
 
-/// A failover to the standby.
+/// Failover of the database to its standby.
 struct DatabaseFailover {
-    /// The time from which the standby received nothing.
+    /// Time at which the standby was cut off from changes.
     cut: Instant,
-    /// The time from which the standby accepted writes.
+    /// Time at which the standby accepted writes.
     promoted: Instant,
 }
 
-/// A running fleet, and the faults that were injected into it.
+/// Running fleet, and the faults that the test has injected.
 struct FleetFaultInjectionRun<'f> {
     members: FleetMemberStarter<'f>,
     database: FleetDatabase,
     kind: DatabaseKind,
     rng: SeededRng,
-    /// The servers that accept jobs, with their addresses.
+    /// Servers that accept jobs, each with its address.
     fronts: Vec<(ChaosServerProcess, SocketAddr)>,
     workers: Vec<ChaosServerProcess>,
     frozen: Vec<FrozenWorker>,
@@ -62,10 +62,10 @@ struct FleetFaultInjectionRun<'f> {
     failovers: Vec<DatabaseFailover>,
 }
 
-/// Breaks workers and the database of a fleet for the time `duration`, prints the outcome in one
-/// line, and fails if a promise was broken.
+/// Injects faults into workers and the database of a fleet for `duration`, and prints the outcome
+/// in one line. Fails if the fleet broke a promise.
 ///
-/// With wrong clocks, the clocks of most servers and workers are minutes off.
+/// With [`MemberClocks::Wrong`], the clocks of most servers and workers are wrong by minutes.
 pub(super) fn run(
     folder: &ChaosRunFolder,
     kind: DatabaseKind,
@@ -85,7 +85,7 @@ pub(super) fn run(
 }
 
 impl<'f> FleetFaultInjectionRun<'f> {
-    /// Starts the database, the servers and the workers.
+    /// Starts the database, the servers and the workers in `folder`.
     fn start(
         folder: &'f ChaosRunFolder,
         kind: DatabaseKind,
@@ -125,7 +125,7 @@ impl<'f> FleetFaultInjectionRun<'f> {
         Ok(())
     }
 
-    /// Breaks something at random moments, until `duration` has passed.
+    /// Injects faults at random moments until `duration` has passed.
     fn break_for(&mut self, duration: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + duration;
         let mut next_fault = Instant::now() + self.rng.duration_between(1000, 2000);
@@ -145,7 +145,7 @@ impl<'f> FleetFaultInjectionRun<'f> {
         self.wake_workers(end + Duration::from_millis(2 * FREEZE_MS_MAX))
     }
 
-    /// Kills or freezes a worker, or crashes a database without a standby for a moment.
+    /// Kills or freezes a worker, or makes a database without a standby crash and start again.
     fn break_something(&mut self) -> anyhow::Result<()> {
         let at = self.rng.between(0, self.workers.len() as u64);
         let at = usize::try_from(at).unwrap_or_default();
@@ -172,8 +172,8 @@ impl<'f> FleetFaultInjectionRun<'f> {
         self.start_missing_workers()
     }
 
-    /// Cuts the standby off for a moment, ends the database server, and lets the standby replace
-    /// it.
+    /// Cuts the standby off for a moment, ends the database server, and makes the standby take its
+    /// role.
     fn fail_over(&mut self) {
         let cut = Instant::now();
         self.database.stop_replication();
@@ -183,7 +183,7 @@ impl<'f> FleetFaultInjectionRun<'f> {
         self.database.rebuild_standby();
     }
 
-    /// Wakes each frozen worker whose time to sleep has ended at `now`.
+    /// Wakes each frozen worker whose pause has ended at `now`.
     fn wake_workers(&mut self, now: Instant) -> anyhow::Result<()> {
         let frozen = std::mem::take(&mut self.frozen);
         let (due, later): (Vec<_>, Vec<_>) = frozen.into_iter().partition(|it| it.until <= now);
@@ -195,7 +195,8 @@ impl<'f> FleetFaultInjectionRun<'f> {
         Ok(())
     }
 
-    /// Checks the promises of the fleet about the jobs `accepted`, and prints the outcome.
+    /// Checks the promises of the fleet about the jobs `accepted`, and prints the outcome. Fails if
+    /// a promise was broken.
     fn check(&self, accepted: Vec<AcceptedJob>) -> anyhow::Result<()> {
         let front = self.fronts[0].1;
         let check =
@@ -218,8 +219,7 @@ impl<'f> FleetFaultInjectionRun<'f> {
         Ok(())
     }
 
-    /// Returns true if an asynchronous standby cannot have received the job before it replaced its
-    /// primary server.
+    /// Returns true if an asynchronous standby may have missed the job before it took over.
     fn may_be_lost(&self, job: &AcceptedJob) -> bool {
         let is_between =
             |it: &DatabaseFailover| job.at + STANDBY_LAG_MAX >= it.cut && job.at <= it.promoted;

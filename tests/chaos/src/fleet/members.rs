@@ -1,4 +1,4 @@
-//! Starts the servers and workers of a fleet.
+//! Starts the servers and workers of a fleet, its members.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -12,35 +12,36 @@ use jiff::fmt::rfc2822;
 use crate::requests::get;
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
-/// Offsets of the clocks of members, one after another.
+/// Offsets of the members' clocks. The members take the offsets in turn.
 const CLOCK_OFFSETS: [&str; 3] = ["+10m", "-10m", "+0"];
-/// The least number of seconds by which a wrong clock is off.
+/// Minimum number of seconds by which a wrong clock differs from the machine's clock.
 const CLOCK_ERROR_MIN: i64 = 9 * 60;
 
-/// The clocks of the servers and workers of a fleet.
+/// Clocks of the servers and workers of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemberClocks {
-    /// All clocks are those of the machine.
+    /// All members use the clock of the machine.
     Right,
-    /// Some clocks are ten minutes fast, some are ten minutes slow, and some are right. Times since
-    /// the start of the machine are right for all members.
+    /// Some clocks are ten minutes fast, some are ten minutes slow, and some are right. Durations
+    /// are right everywhere.
     Wrong,
 }
 
-/// Starts the servers and workers of one fleet, which have the same settings.
+/// Starter of the servers and workers of one fleet, which all have the same settings.
 pub(super) struct FleetMemberStarter<'f> {
     pub(super) folder: &'f ChaosRunFolder,
-    /// The URL of the database.
+    /// URL of the PostgreSQL database.
     url: String,
-    /// The length of a lease, and the further time until a job counts as interrupted.
+    /// Duration of a server's lease, and of the further time until its job counts as interrupted,
+    /// in milliseconds.
     lease_ms: u64,
     clocks: MemberClocks,
     session_key: PathBuf,
-    /// The name that clients use for the servers, if it is that of a load balancer.
+    /// Address of a load balancer by which clients name the servers, if there is one.
     host: Option<SocketAddr>,
-    /// The number of started servers and workers.
+    /// Number of servers and workers that were started.
     started: usize,
-    /// The process ids of the members with a clock of their own.
+    /// Process ids of the members whose clocks have an offset.
     clock_users: Vec<u32>,
 }
 
@@ -65,32 +66,33 @@ impl<'f> FleetMemberStarter<'f> {
         })
     }
 
-    /// Lets clients call the servers by the address `host` of a load balancer.
+    /// Allows clients to name the address `host` of a load balancer in requests to the servers.
     pub(super) fn set_host(&mut self, host: SocketAddr) {
         self.host = Some(host);
     }
 
-    /// Starts all members from now on with leases of `lease_ms` milliseconds.
+    /// Sets the duration of the lease for members that are started from now on, in milliseconds.
     pub(super) fn set_lease(&mut self, lease_ms: u64) {
         self.lease_ms = lease_ms;
     }
 
-    /// Sets the address `url` of the database with which further members start.
+    /// Sets the URL of the database for members that are started from now on.
     pub(super) fn set_url(&mut self, url: String) {
         self.url = url;
     }
 
-    /// Sets the clocks with which further members start.
+    /// Sets the clocks for members that are started from now on.
     pub(super) fn set_clocks(&mut self, clocks: MemberClocks) {
         self.clocks = clocks;
     }
 
-    /// Starts `toolgate work`.
+    /// Starts a worker with the command `toolgate work`.
     pub(super) fn start_worker(&mut self) -> anyhow::Result<ChaosServerProcess> {
         self.start("work", &[])
     }
 
-    /// Starts `toolgate serve` with these flags at a free port, and waits until it listens.
+    /// Starts `toolgate serve` with `flags` on a free port, and waits until it listens. Returns the
+    /// process and its address.
     pub(super) fn start_server(
         &mut self,
         flags: &[&str],
@@ -98,7 +100,8 @@ impl<'f> FleetMemberStarter<'f> {
         self.start_server_at("127.0.0.1:0", flags)
     }
 
-    /// Starts `toolgate serve` with these flags at `address`, and waits until it listens.
+    /// Starts `toolgate serve` with `flags` at `address`, and waits until it listens. Returns the
+    /// process and its address.
     pub(super) fn start_server_at(
         &mut self,
         address: &str,
@@ -151,7 +154,8 @@ impl Drop for FleetMemberStarter<'_> {
     }
 }
 
-/// Returns the library of Debian's package `faketime` that changes the clock of a process.
+/// Returns the path of the library in Debian's package `faketime` that changes the clock of a
+/// process.
 fn clock_library() -> anyhow::Result<PathBuf> {
     let folders = fs::read_dir("/usr/lib")?.flatten();
     let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
@@ -159,7 +163,7 @@ fn clock_library() -> anyhow::Result<PathBuf> {
     found.context("faketime is not installed; `cargo xtask setup` installs it")
 }
 
-/// Checks that the clock of the server at `address` is wrong, by the date in one of its answers.
+/// Checks that the clock of the server at `address` is wrong, by the date header of an answer.
 pub(super) fn ensure_wrong_clock(address: SocketAddr) -> anyhow::Result<()> {
     let answer = get(address, "/healthz")?;
     let date = answer.header("date").context("an answer without a date")?;

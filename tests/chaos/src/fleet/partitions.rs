@@ -1,4 +1,4 @@
-//! Separates the servers and workers of a fleet from their database, each for a moment, while
+//! Cuts the servers and workers of a fleet off from their database, each for a moment, while
 //! servers accept jobs and answer plain calls.
 
 use std::net::SocketAddr;
@@ -18,39 +18,40 @@ use super::submitters::SubmittedJobs;
 use crate::requests::call_plainly;
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
-/// The number of servers that accept jobs.
+/// Number of servers that accept jobs and run none.
 const FRONTS: usize = 2;
-/// The number of workers.
+/// Number of workers that run jobs.
 const WORKERS: usize = 3;
-/// The longest partition of a worker, in milliseconds. It is longer than a lease.
+/// The longest partition between a worker and the database, in milliseconds. It is longer than a
+/// lease.
 const WORKER_PARTITION_MS_MAX: u64 = 8000;
-/// The longest partition of a server that accepts jobs, in milliseconds. It is short, because such
-/// a server refuses jobs meanwhile.
+/// The longest partition between a server that accepts jobs and the database, in milliseconds. It
+/// is short, because such a server refuses jobs meanwhile.
 const FRONT_PARTITION_MS_MAX: u64 = 2000;
-/// The delay of traffic in a partition that only delays.
+/// Delay of the traffic in a partition that delays and loses nothing.
 const DELAY: Duration = Duration::from_millis(500);
-/// The pause between two plain calls.
+/// Pause between two calls that start no job.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that the test waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The tool of plain calls.
+/// Tool for calls that start no job.
 const PLAIN_TOOL: &str = "files_tree";
 
-/// A server or worker behind a proxy of its own.
+/// Server or worker that reaches the database through its own proxy.
 struct PartitionedMember {
     _process: ChaosServerProcess,
     proxy: DatabaseProxy,
-    /// The longest partition, in milliseconds.
+    /// The longest partition of this member, in milliseconds.
     partition_ms_max: u64,
-    /// The end of the partition, if there is one now.
+    /// End of the current partition, or `None` if there is none.
     heals_at: Option<Instant>,
 }
 
-/// A running fleet, and its network partitions until now.
+/// Running fleet, and the number of its network partitions so far.
 struct PartitionRun {
     database: FleetDatabase,
     members: Vec<PartitionedMember>,
-    /// The addresses of the servers that accept jobs.
+    /// Addresses of the servers that accept jobs.
     fronts: Vec<SocketAddr>,
     rng: SeededRng,
     stalled: usize,
@@ -59,15 +60,15 @@ struct PartitionRun {
     delayed: usize,
 }
 
-/// The plain calls of a run.
+/// Counts of the calls that start no job.
 #[derive(Default)]
 struct PlainCallTally {
     calls: usize,
     failures: Vec<String>,
 }
 
-/// Partitions the fleet for the time `duration`, prints the outcome in one line, and fails if a
-/// promise was broken.
+/// Partitions a fleet for `duration`, and prints the outcome in one line. Fails if the fleet broke
+/// a promise.
 pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result<()> {
     let mut fleet = PartitionRun::start(folder)?;
     let fronts = fleet.fronts.clone();
@@ -100,7 +101,7 @@ pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result
 }
 
 impl PartitionRun {
-    /// Starts the database, and the servers and workers with a proxy each.
+    /// Starts the database, and the servers and workers, each with its own proxy to the database.
     fn start(folder: &ChaosRunFolder) -> anyhow::Result<Self> {
         let database = FleetDatabase::start(DatabaseKind::Single);
         let mut starter = FleetMemberStarter::new(folder, database.url(), LEASE_MS)?;
@@ -135,8 +136,8 @@ impl PartitionRun {
         })
     }
 
-    /// Partitions members at random moments, until `duration` has passed. Then no partition is
-    /// left.
+    /// Partitions members from the database at random moments until `duration` has passed. Then
+    /// ends all partitions.
     fn partition_for(&mut self, duration: Duration) {
         let end = Instant::now() + duration;
         let mut next_partition = Instant::now() + self.rng.duration_between(1000, 2000);
@@ -151,7 +152,7 @@ impl PartitionRun {
         self.heal(end + Duration::from_millis(WORKER_PARTITION_MS_MAX));
     }
 
-    /// Partitions a random member, unless it is partitioned already.
+    /// Partitions a random member from the database, unless it is partitioned already.
     fn partition_member(&mut self) {
         let at = self.rng.between(0, self.members.len() as u64);
         let member = &mut self.members[usize::try_from(at).unwrap_or_default()];
@@ -170,7 +171,7 @@ impl PartitionRun {
         member.heals_at = Some(Instant::now() + time);
     }
 
-    /// Ends the partitions that are to end no later than `now`.
+    /// Ends the partitions whose end is not after `now`.
     fn heal(&mut self, now: Instant) {
         for member in &mut self.members {
             if member.heals_at.is_some_and(|at| at <= now) {
@@ -181,7 +182,8 @@ impl PartitionRun {
     }
 }
 
-/// Makes plain calls to `fronts` in turn, as long as clients submit `jobs`.
+/// Makes calls that start no job to `fronts` in turn, as long as clients submit `jobs`. Returns the
+/// counts of these calls.
 fn make_plain_calls(fronts: &[SocketAddr], jobs: &SubmittedJobs) -> PlainCallTally {
     let mut tally = PlainCallTally::default();
     for front in fronts.iter().cycle() {

@@ -13,49 +13,49 @@ use crate::job_program::ChaosJobKind;
 use crate::requests::get;
 use crate::server::ChaosRunFolder;
 
-/// The time in which all jobs must end after the last fault.
+/// Time after the last fault within which all jobs must have ended.
 const END_TIMEOUT: Duration = Duration::from_secs(180);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks whether a job has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// SQL for the jobs whose events are not numbered from 1 without gaps.
+/// SQL that finds the jobs whose events are not numbered from 1 without gaps.
 const GAPS_SQL: &str = "select encode(j.id, 'hex') from toolgate_fleet.jobs as j \
     cross join lateral (select count(*) as amount, coalesce(max(e.seq), 0) as latest \
     from toolgate_fleet.events as e where e.job = j.id) as stored \
     where j.last_event <> stored.amount or j.last_event <> stored.latest";
 
-/// Broken promises of a fleet, one line each.
+/// Broken promises of a fleet, one line for each violation.
 #[derive(Default)]
 struct FleetPromiseViolations {
-    /// Accepted jobs that do not exist, although the database promises to keep them.
+    /// Accepted jobs that do not exist, although the database must keep them.
     lost: Vec<String>,
-    /// Jobs that may run once and ran more often.
+    /// Jobs that may run only once but ran more often.
     twice: Vec<String>,
-    /// Jobs that ran at two servers at the same time.
+    /// Jobs that ran at two servers at once.
     overlaps: Vec<String>,
-    /// Jobs that do not end.
+    /// Jobs that did not end in time.
     stuck: Vec<String>,
-    /// Jobs whose events have gaps.
+    /// Jobs whose event numbers have gaps.
     gaps: Vec<String>,
 }
 
-/// A check of the jobs that a fleet accepted.
+/// Check whether a fleet kept its promises about the jobs that it accepted.
 pub(super) struct FleetPromiseCheck<'c> {
     pub(super) folder: &'c ChaosRunFolder,
     pub(super) database: &'c FleetDatabase,
-    /// The server that is asked about the jobs.
+    /// Address of the server that the check asks about jobs.
     pub(super) front: SocketAddr,
 }
 
-/// The outcome of a check.
+/// Outcome of the check of a fleet's promises.
 pub(super) struct FleetPromiseReport {
     violations: FleetPromiseViolations,
     accepted: Vec<AcceptedJob>,
-    /// Missing jobs that may be lost, as documented.
+    /// Number of missing jobs that the documentation allows to be lost.
     pub(super) lost_as_documented: usize,
 }
 
 impl FleetPromiseCheck<'_> {
-    /// Waits for the end of the jobs `accepted`, and checks the promises of the fleet. A missing
+    /// Waits until the jobs `accepted` have ended, and checks the promises of the fleet. A missing
     /// job is no violation if `may_be_lost` returns true for it.
     pub(super) fn check(
         &self,
@@ -96,7 +96,8 @@ impl FleetPromiseCheck<'_> {
         Ok(FleetPromiseReport { violations, accepted, lost_as_documented })
     }
 
-    /// Waits until the job `id` has ended, it proves missing, or `deadline` has passed.
+    /// Waits until the job `id` has ended, is missing, or `deadline` has passed. Returns which of
+    /// these happened.
     fn wait_for_job(&self, id: &str, deadline: Instant) -> anyhow::Result<AcceptedJobOutcome> {
         loop {
             let answer = get(self.front, &format!("/jobs/{id}"))?;
@@ -118,8 +119,8 @@ impl FleetPromiseCheck<'_> {
 }
 
 impl FleetPromiseReport {
-    /// Prints the violations one by one, and then their numbers in one line after `faults`. Fails
-    /// if a promise was broken.
+    /// Prints each violation, and then one line with `faults` and the counts. Fails if a promise
+    /// was broken.
     pub(super) fn print(&self, faults: &str) -> anyhow::Result<()> {
         let FleetPromiseViolations { lost, twice, overlaps, stuck, gaps } = &self.violations;
         let kinds = [
@@ -146,10 +147,10 @@ impl FleetPromiseReport {
     }
 }
 
-/// The fate of an accepted job.
+/// Outcome of an accepted job at the end of the run.
 enum AcceptedJobOutcome {
     Ended,
-    /// The job has not ended in time. The text is its state.
+    /// The job did not end in time. The text is its state.
     Unended(String),
     Missing,
 }

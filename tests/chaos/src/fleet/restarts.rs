@@ -1,5 +1,5 @@
-//! Restarts the servers of a fleet one after another behind HAProxy, while a stateless client and a
-//! client with a session make calls.
+//! Restarts the servers of a fleet one after another behind HAProxy, while a client without a
+//! session and a client with a session make calls.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -19,32 +19,32 @@ use super::session_client::{NotificationFollower, reopen};
 use crate::requests::{ChaosRequestOutcome, open_session, send_call, send_session_call};
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
-/// The number of servers behind the balancer.
+/// Number of servers behind the load balancer.
 const SERVERS: usize = 3;
-/// The number of threads that call without a session.
+/// Number of threads that make calls without a session.
 const CALLERS: usize = 4;
-/// The least number of calls without a session: first in a long run, then in a short one.
+/// Minimum number of calls without a session: in a long run, and in a short run.
 const CALLS_MIN: [usize; 2] = [10_000, 500];
-/// The pause between two restarts: first in a long run, then in a short one.
+/// Pause between two restarts: in a long run, and in a short run.
 const RESTART_PAUSE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(1)];
-/// A run is long if it lasts at least this time.
+/// Minimum duration of a long run.
 const LONG_RUN: Duration = Duration::from_secs(60);
-/// The pause of a caller between two calls.
+/// Pause of a client between two calls.
 const CALL_PAUSE: Duration = Duration::from_millis(5);
-/// The pause of a client before it opens a broken stream again.
+/// Pause before a client opens a broken notification stream again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(50);
-/// The time limit for making the least number of calls.
+/// Time within which clients must have made the minimum number of calls.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(600);
-/// The tool that is called: a plain call without a job.
+/// Tool for calls, which starts no job.
 const TOOL: &str = "files_tree";
 
-/// Counts and failures of the clients.
+/// Counts of calls and streams of all clients, and their failures.
 #[derive(Default)]
 struct ChaosClientCounts {
     is_over: AtomicBool,
     calls: AtomicUsize,
     session_calls: AtomicUsize,
-    /// Notification streams that broke.
+    /// Number of notification streams that broke.
     broken_streams: AtomicUsize,
     failures: Mutex<Vec<String>>,
 }
@@ -64,15 +64,15 @@ impl ChaosClientCounts {
     }
 }
 
-/// The servers behind the balancer.
+/// Running servers behind the load balancer.
 struct BalancedFleetServers<'f> {
     members: FleetMemberStarter<'f>,
     servers: Vec<(ChaosServerProcess, SocketAddr)>,
     restarts: usize,
 }
 
-/// Restarts servers for `duration`, prints the outcome in one line, and fails if a client noticed
-/// more than the end of its stream.
+/// Restarts servers for `duration`, and prints the outcome in one line. Fails if a client noticed
+/// more than the end of its notification stream.
 pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result<()> {
     let kind = usize::from(duration < LONG_RUN);
     let (calls_min, pause) = (CALLS_MIN[kind], RESTART_PAUSE[kind]);
@@ -105,8 +105,8 @@ pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result
 }
 
 impl BalancedFleetServers<'_> {
-    /// Restarts one server after another, until `duration` has passed and `has_enough` returns
-    /// true.
+    /// Restarts one server after another, with `pause` between them, until `duration` has passed
+    /// and `has_enough` returns true.
     fn restart_until(
         &mut self,
         duration: Duration,
@@ -127,7 +127,7 @@ impl BalancedFleetServers<'_> {
     }
 }
 
-/// Makes calls without a session. Each of them must succeed.
+/// Makes calls without a session until the run is over. Each call must succeed.
 fn call_without_session(address: SocketAddr, tally: &ChaosClientCounts) {
     while tally.is_running() {
         check_call(&send_call(address, TOOL, &json!({})), "without a session", tally);
@@ -136,7 +136,8 @@ fn call_without_session(address: SocketAddr, tally: &ChaosClientCounts) {
     }
 }
 
-/// Makes calls in a session. Each of them must succeed, at every server.
+/// Makes calls in the session `session` until the run is over. Each call must succeed at any
+/// server.
 fn call_in_session(address: SocketAddr, session: &str, tally: &ChaosClientCounts) {
     while tally.is_running() {
         let outcome = send_session_call(address, session, TOOL, &json!({}));
@@ -146,7 +147,7 @@ fn call_in_session(address: SocketAddr, session: &str, tally: &ChaosClientCounts
     }
 }
 
-/// Records a failure if a call did not succeed. A call that ends after the run does not count.
+/// Records a failure if a call did not succeed. Ignores a call that ended after the run.
 fn check_call(outcome: &ChaosRequestOutcome, kind: &str, tally: &ChaosClientCounts) {
     let failure = match outcome {
         ChaosRequestOutcome::Answered(answer) => {
@@ -169,7 +170,8 @@ fn check_call(outcome: &ChaosRequestOutcome, kind: &str, tally: &ChaosClientCoun
     }
 }
 
-/// Follows the notifications of a session, and opens their stream again whenever it breaks.
+/// Follows the notifications of a session until the run is over, and opens the stream again
+/// whenever it breaks.
 fn follow_notifications(mut follower: NotificationFollower, tally: &ChaosClientCounts) {
     while tally.is_running() {
         match reopen(&follower) {
@@ -186,7 +188,8 @@ fn follow_notifications(mut follower: NotificationFollower, tally: &ChaosClientC
     }
 }
 
-/// Prints the outcome, and fails if a client noticed more than the end of its stream.
+/// Prints the outcome of the run. Fails if a client noticed more than the end of its notification
+/// stream.
 fn report(tally: &ChaosClientCounts, restarts: usize, calls_min: usize) -> anyhow::Result<()> {
     let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     let (calls, broken) = (count(&tally.calls), count(&tally.broken_streams));

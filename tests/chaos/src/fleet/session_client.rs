@@ -1,5 +1,5 @@
-//! A client with an MCP session behind a load balancer: it makes calls, and follows the session's
-//! notifications.
+//! Client with an MCP session behind a load balancer, which follows the notifications of the
+//! session.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,19 +9,20 @@ use anyhow::{Context, ensure};
 
 use crate::requests::stream_request;
 
-/// The time limit of a connection, and of the head of its answer.
+/// Time limit for a connection, and for the head of the response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest silence of a stream. Servers send comments more often.
+/// The longest accepted silence of a notification stream. Servers send comments more often.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// The notification stream of a session, which the client opens again whenever it breaks.
+/// Follower of the notifications of a session. It opens the stream again whenever the stream
+/// breaks.
 pub(super) struct NotificationFollower {
     address: SocketAddr,
     session: String,
     last_event: Option<String>,
 }
 
-/// An open notification stream.
+/// Open notification stream of a session.
 pub(super) struct NotificationStream {
     reader: BufReader<TcpStream>,
 }
@@ -31,7 +32,7 @@ impl NotificationFollower {
         Self { address, session: session.to_owned(), last_event: None }
     }
 
-    /// Opens the notification stream again, from the event after the last received one.
+    /// Opens the notification stream of the session, from the event after the last received one.
     pub(super) fn open(&self) -> anyhow::Result<NotificationStream> {
         let mut stream = TcpStream::connect_timeout(&self.address, HEAD_TIMEOUT)?;
         stream.set_read_timeout(Some(HEAD_TIMEOUT))?;
@@ -45,7 +46,7 @@ impl NotificationFollower {
         Ok(NotificationStream { reader })
     }
 
-    /// Reads `stream` until it breaks.
+    /// Reads `stream` until it breaks, and remembers the id of the last event.
     pub(super) fn follow(&mut self, stream: NotificationStream) {
         for line in stream.reader.lines() {
             let Ok(line) = line else { return };
@@ -56,7 +57,8 @@ impl NotificationFollower {
     }
 }
 
-/// Opens the notification stream, and tries again for a moment if it breaks at once.
+/// Opens the notification stream of the session. Tries again for a moment if the stream breaks at
+/// once.
 pub(super) fn reopen(follower: &NotificationFollower) -> anyhow::Result<NotificationStream> {
     let started = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Clients that submit jobs to the servers of a fleet, and remember which were accepted.
+//! Clients that submit jobs to the servers of a fleet, and remember the accepted jobs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use toolgate_test_support::SeededRng;
 use crate::job_program::{ChaosJobKind, ChaosJobPlan};
 use crate::requests::{ChaosRequestOutcome, submit_job};
 
-/// The number of clients.
+/// Number of clients that submit jobs at once.
 const SUBMITTERS: u64 = 2;
 
-/// A job that a server accepted.
+/// Job that a server of the fleet accepted.
 pub(super) struct AcceptedJob {
     pub(super) id: String,
     pub(super) at: Instant,
 }
 
-/// The jobs that clients submitted.
+/// Accepted jobs of all clients, which the clients share.
 #[derive(Default)]
 pub(super) struct SubmittedJobs {
     next_number: AtomicU64,
@@ -29,7 +29,8 @@ pub(super) struct SubmittedJobs {
 }
 
 impl SubmittedJobs {
-    /// Starts clients that submit jobs to `fronts` until [`SubmittedJobs::stop`] is called.
+    /// Starts clients in `threads` that submit jobs to `fronts` until [`SubmittedJobs::stop`] is
+    /// called.
     pub(super) fn start_clients<'scope>(
         &'scope self,
         threads: &'scope Scope<'scope, '_>,
@@ -47,7 +48,8 @@ impl SubmittedJobs {
         }
     }
 
-    /// Starts a client that submits long jobs to `fronts` until [`SubmittedJobs::stop`] is called.
+    /// Starts a client in `threads` that submits long jobs to `fronts` until
+    /// [`SubmittedJobs::stop`] is called.
     pub(super) fn start_client_of_long_jobs<'scope>(
         &'scope self,
         threads: &'scope Scope<'scope, '_>,
@@ -63,7 +65,7 @@ impl SubmittedJobs {
         });
     }
 
-    /// Returns true until [`SubmittedJobs::stop`] is called.
+    /// Returns true until [`SubmittedJobs::stop`] is called, so that clients go on.
     pub(super) fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Acquire)
     }
@@ -72,13 +74,13 @@ impl SubmittedJobs {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Returns the accepted jobs in the order of their answers.
+    /// Returns the accepted jobs in the order in which the servers answered.
     pub(super) fn into_accepted(self) -> Vec<AcceptedJob> {
         self.accepted.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits the next job for which `is_wanted` returns true to one of the servers, which may
-    /// refuse it without the database.
+    /// Submits the next job for which `is_wanted` returns true to one of `fronts`, and records the
+    /// job if a server accepts it. A server without a database refuses it.
     fn submit_next(
         &self,
         fronts: &[SocketAddr],
@@ -111,7 +113,7 @@ impl SubmittedJobs {
     }
 }
 
-/// Returns the longest time between two accepted jobs.
+/// Returns the longest time between two consecutive accepted jobs.
 pub(super) fn longest_gap(accepted: &[AcceptedJob]) -> Duration {
     let pairs = accepted.windows(2);
     pairs.map(|pair| pair[1].at.saturating_duration_since(pair[0].at)).max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Threads that call upstreams through the gateway. Some check every answer, others disconnect.
+//! Threads that call upstreams through the gateway. Some check every answer, and others disconnect.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,17 +14,17 @@ use super::super::requests::{ChaosRequestOutcome, call_request, send_call};
 use super::gateway_folder::GatewayFolder;
 use super::{GatewayRunTally, increment};
 
-/// The time that all upstreams may take to answer at first.
+/// Time limit for the first answers of all upstreams.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A tool that returns its argument, and the name of the argument.
+/// Name of a tool that returns its argument, and name of that argument.
 type EchoToolName = (&'static str, &'static str);
 
 const STEADY_ECHO: EchoToolName = ("steady_echo", "message");
 const CALM_ECHO: EchoToolName = ("calm_echo", "message");
 const WEB_ECHO: EchoToolName = ("web_echo", "message");
 
-/// Waits until the upstreams answer.
+/// Waits until all upstreams of the gateway at `addr` answer.
 pub(super) fn wait_for_upstreams(addr: SocketAddr) -> anyhow::Result<()> {
     for (tool, argument) in [STEADY_ECHO, CALM_ECHO, WEB_ECHO] {
         let started = Instant::now();
@@ -38,7 +38,7 @@ pub(super) fn wait_for_upstreams(addr: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls upstreams that nobody kills. Each call must succeed.
+/// Calls upstreams that are never killed until the run is over. Each call must succeed.
 pub(super) fn call_healthy(addr: SocketAddr, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         let (tool, argument) = if rng.chance(50) { STEADY_ECHO } else { CALM_ECHO };
@@ -53,7 +53,8 @@ pub(super) fn call_healthy(addr: SocketAddr, mut rng: SeededRng, tally: &Gateway
     }
 }
 
-/// Calls upstreams that are killed. Each call must have an answer, which may be an error.
+/// Calls upstreams that are killed at random until the run is over. Each call must have an answer,
+/// which may be an error.
 pub(super) fn call_fragile(addr: SocketAddr, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         let (tool, arguments) = fragile_call(&mut rng);
@@ -89,7 +90,7 @@ fn fragile_call(rng: &mut SeededRng) -> (&'static str, Value) {
     }
 }
 
-/// Makes calls, and disconnects before or during the answer.
+/// Makes calls until the run is over, and disconnects before or during each answer.
 pub(super) fn disconnect_early(addr: SocketAddr, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         let (tool, arguments) = match rng.between(0, 3) {
@@ -109,7 +110,8 @@ pub(super) fn disconnect_early(addr: SocketAddr, mut rng: SeededRng, tally: &Gat
     }
 }
 
-/// Runs clients with their own gateways over stdio. The client exits, or the gateway is killed.
+/// Starts separate gateways over stdio until the run is over, each for one client. Then either the
+/// client exits or the gateway is killed.
 pub(super) fn run_own_gateways(
     folder: &GatewayFolder,
     mut rng: SeededRng,
@@ -132,7 +134,8 @@ pub(super) fn run_own_gateways(
     }
 }
 
-/// Makes some calls over stdio. The last one may stay without an answer.
+/// Makes some calls over stdio to the process `gateway`. The last call may remain without an
+/// answer.
 fn make_calls(gateway: &mut Child, rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut input = gateway.stdin.as_ref().context("no stdin")?;
     let mut lines = BufReader::new(gateway.stdout.take().context("no stdout")?).lines();
@@ -169,7 +172,8 @@ fn make_calls(gateway: &mut Child, rng: &mut SeededRng) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls `tool`, and checks that it returns the argument.
+/// Calls `tool` with `text`, and checks that the answer contains this text. Returns a failure
+/// otherwise.
 fn call_echo(addr: SocketAddr, tool: &str, argument: &str, text: &str) -> Result<(), String> {
     match send_call(addr, tool, &json!({ argument: text })) {
         ChaosRequestOutcome::Answered(answer) => {

@@ -1,4 +1,4 @@
-//! The folder of a gateway run, the gateway, and its upstreams.
+//! Folder of a gateway run: starts the gateway and its upstreams in it.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,24 +12,24 @@ use toolgate_test_support::{checkout, tools};
 
 use super::super::server::{ChaosServerProcess, MARKER_VARIABLE, logged_errors};
 
-/// The variable with the role of an upstream.
+/// Environment variable with the role of an upstream process.
 const ROLE_VARIABLE: &str = "CHAOS_ROLE";
-/// Environment variable that marks the upstreams that are killed.
+/// Environment variable and value that mark the upstreams that are killed.
 pub(super) const FRAGILE_ROLE: &str = "CHAOS_ROLE=fragile";
-/// The time that the upstream over HTTP may take to listen.
+/// Time that the upstream over HTTP may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two checks of a condition that a test waits for.
+/// Pause between two checks of a condition that the run waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Folder of a run that kills the upstreams of a gateway.
+/// Folder of a run that kills the upstreams of a gateway, and the executables in it.
 pub(super) struct GatewayFolder {
     pub(super) folder: PathBuf,
-    /// A text in the environment of every process of the run.
+    /// Text in the environment of every process of the run, by which they are found.
     pub(super) marker: String,
     toolgate: PathBuf,
 }
 
-/// Upstream process that serves HTTP. Dropping it kills it.
+/// Upstream process that serves HTTP. Dropping it kills the process.
 pub(super) struct HttpTestUpstream {
     pub(super) addr: SocketAddr,
     process: Child,
@@ -37,7 +37,8 @@ pub(super) struct HttpTestUpstream {
 }
 
 impl GatewayFolder {
-    /// Creates the folder, with a copy of the server: a build may replace it during the run.
+    /// Creates the folder, with a copy of the executable `toolgate`, because a build may replace
+    /// the file during the run.
     pub(super) fn create(toolgate: &Path, seed: u64) -> anyhow::Result<Self> {
         let marker = format!("gateway-{seed:x}-{:x}", std::process::id());
         let folder = std::env::temp_dir().join(format!("toolgate-{marker}"));
@@ -50,14 +51,14 @@ impl GatewayFolder {
         Ok(run)
     }
 
-    /// Starts the upstream over HTTP on a free port.
+    /// Starts the upstream that serves HTTP, on a free port.
     pub(super) fn start_web_upstream(&self) -> anyhow::Result<HttpTestUpstream> {
         // The upstream cannot choose a free port itself.
         let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         HttpTestUpstream::start(addr, &self.marker)
     }
 
-    /// Starts the gateway with all upstreams.
+    /// Starts the gateway with all upstreams. One of them is the HTTP server at `web_upstream`.
     pub(super) fn start_gateway(
         &self,
         web_upstream: SocketAddr,
@@ -70,7 +71,7 @@ impl GatewayFolder {
         ChaosServerProcess::start(&mut command, self.folder.join("servers/gateway.log"))
     }
 
-    /// Starts a gateway over stdio, for one client.
+    /// Starts a separate gateway over stdio, for one client.
     pub(super) fn start_own_gateway(&self) -> anyhow::Result<Child> {
         let mut command = self.command();
         command.args(["stdio", "--config"]).arg(self.settings_file());
@@ -79,7 +80,7 @@ impl GatewayFolder {
         command.spawn().context("a gateway cannot be started")
     }
 
-    /// Returns the errors and panics in the log of the gateway.
+    /// Returns the lines about errors and panics in the log of the gateway.
     pub(super) fn logged_errors(&self) -> anyhow::Result<Vec<String>> {
         logged_errors(&self.folder.join("servers"))
     }
@@ -142,7 +143,8 @@ impl GatewayFolder {
     }
 }
 
-/// Returns Node and the path of MCP's server-everything.
+/// Returns the command that starts the MCP project's server-everything: Node.js and the path of a
+/// script.
 fn everything_command() -> [String; 2] {
     let node = tools().join("node/node_modules/.bin/node");
     let script = "servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
@@ -171,7 +173,7 @@ impl HttpTestUpstream {
         let _ = self.process.wait();
     }
 
-    /// Starts a new upstream process at the same address.
+    /// Starts a new upstream process at the address of this one, which has ended.
     pub(super) fn start_again(&self) -> anyhow::Result<Self> {
         Self::start(self.addr, &self.marker)
     }

@@ -1,4 +1,4 @@
-//! Threads that kill upstreams at random times.
+//! Threads that kill upstream processes at random times.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,8 @@ use super::super::leftovers::find_marked;
 use super::gateway_folder::{FRAGILE_ROLE, GatewayFolder, HttpTestUpstream};
 use super::{GatewayRunTally, increment};
 
-/// Kills fragile upstreams over stdio, of any gateway. Some are stopped for a while first.
+/// Kills upstream processes over stdio, of all gateways, until the run is over. Stops some of them
+/// with SIGSTOP first.
 pub(super) fn kill_programs(folder: &GatewayFolder, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         sleep(rng.duration_between(100, 900));
@@ -38,7 +39,8 @@ pub(super) fn kill_programs(folder: &GatewayFolder, mut rng: SeededRng, tally: &
     }
 }
 
-/// Kills the upstream over HTTP, and starts it again after a pause.
+/// Kills the upstream over HTTP repeatedly until the run is over, and starts it again after a
+/// pause.
 pub(super) fn kill_web_upstream(
     mut upstream: HttpTestUpstream,
     mut rng: SeededRng,
@@ -61,7 +63,7 @@ fn is_fragile(pid: u32) -> bool {
     text.windows(FRAGILE_ROLE.len()).any(|part| part == FRAGILE_ROLE.as_bytes())
 }
 
-/// Sends a signal to a process, which may have ended.
+/// Sends the signal `name` to the process `pid`. Ignores the error if the process has ended.
 fn signal(pid: u32, name: &str) {
     let mut kill = Command::new("sh");
     let _ = kill.args(["-c", "kill -$0 $1 2> /dev/null", name, &pid.to_string()]).status();

@@ -1,19 +1,19 @@
-//! Measures the memory and the open files of the gateway.
+//! Measures the memory and the open files of a gateway process.
 
 use std::fs;
 
 use anyhow::Context;
 
-/// Memory and open files of a process at one moment.
+/// Memory and number of open files of a process at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct ServerResourceUse {
-    /// Resident memory in MiB that maps no file.
+    /// Resident memory that maps no file, in MiB.
     pub(super) memory_mib: f64,
     pub(super) open_files: usize,
 }
 
 impl ServerResourceUse {
-    /// Measures the process `pid`.
+    /// Measures the current memory and open files of the process `pid`.
     pub(super) fn measure(pid: u32) -> anyhow::Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -23,7 +23,7 @@ impl ServerResourceUse {
         Ok(Self { memory_mib: f64::from(kib) / 1024.0, open_files })
     }
 
-    /// Returns the greater value of both for each resource.
+    /// Returns the greater of both values, for memory and for open files separately.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             memory_mib: self.memory_mib.max(other.memory_mib),
