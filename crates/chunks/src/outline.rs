@@ -168,7 +168,8 @@ impl TextOutline {
         limit_names(within)
     }
 
-    /// Returns the names that enclose a part inside the part at the index `at`.
+    /// Returns the enclosing names of the direct inner parts of the part at the index `at`, from the
+    /// outermost: that part's own enclosing names, then its scope.
     pub(crate) fn names_inside(&self, at: usize) -> Vec<String> {
         let mut within = self.enclosing_names(at);
         within.extend(self.parts[at].scope.iter().cloned());

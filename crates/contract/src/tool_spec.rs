@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EncodedJsonCache, Icon, LazySchema, MetaFields};
 
-/// The relation of a tool to jobs.
+/// Whether calls of a tool run as jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JobSupport {
     /// Support of a tool whose calls never run as jobs.

@@ -138,7 +138,8 @@ pub struct GateSettings {
     pub output_checks: OutputSchemaCheckRules,
     /// Maximum number of tools in one page of a list. 200 by default.
     pub page_size: usize,
-    /// Arguments that audit records contain. By default, only the subject of a call.
+    /// Amount of a call's arguments that audit records contain. By default, only what the call acts on,
+    /// such as a path or a command line.
     pub recorded_arguments: AuditArgumentDetail,
     /// True if the arguments and results of recent calls that changed something or failed are kept
     /// in memory, for the console. False by default.

@@ -287,7 +287,8 @@ impl<'s> SchemaSizeCounter<'s> {
         names.into_iter().flat_map(Map::keys).try_for_each(|name| self.patterns.add_name(name))
     }
 
-    /// Returns the subschemas of a schema with the keywords `fields`.
+    /// Returns the subschemas of the schema `at`, whose keywords are `fields`, and all possible targets
+    /// of its references. Fails if the schema refers outside itself or has too many possible targets.
     fn subschemas(
         &mut self,
         at: &Value,

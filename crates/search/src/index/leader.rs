@@ -27,7 +27,8 @@ pub struct IndexLeaderStatus {
     pub silent_for: Duration,
 }
 
-/// Heartbeat of the process that writes an index.
+/// Records heartbeats of the process that writes an index, as modification times of the status file
+/// at this path.
 #[derive(Debug, Clone)]
 pub struct IndexLeaderHeartbeat(PathBuf);
 

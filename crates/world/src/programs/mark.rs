@@ -85,9 +85,9 @@ impl ServerProcessMark {
         ProgramRunTag((self.0 << RUN_BITS) + run % RUNS)
     }
 
-    /// Returns the tag of processes that belong to no run yet, for example idle sandbox helpers. It
-    /// is the server's highest tag: a process may only lower its limit, so the tag of any run can
-    /// replace it.
+    /// Returns the tag of processes that belong to no run yet, for example idle sandbox helpers. Tags
+    /// are stored in `RLIMIT_LOCKS`, which a process may only lower. The idle tag is the server's
+    /// highest, so the tag of any run can replace it.
     pub(crate) fn idle_tag(self) -> ProgramRunTag {
         ProgramRunTag((self.0 << RUN_BITS) + RUNS)
     }

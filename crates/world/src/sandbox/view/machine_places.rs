@@ -120,7 +120,8 @@ pub(super) struct HomeFolders<'v> {
 }
 
 impl<'v> HomeFolders<'v> {
-    /// Creates the folders from the environment variables whose values `variable` returns.
+    /// Finds the user's folders by environment variables, and creates none on the disk. `variable`
+    /// returns the value of a variable.
     pub(super) fn new(variable: &'v dyn Fn(&str) -> Option<PathBuf>) -> Self {
         let homes = Self { home: None, variable };
         let home = homes.folder("HOME").filter(|home| home.parent().is_some());
