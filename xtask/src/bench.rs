@@ -4,8 +4,8 @@
 use crate::setup;
 use crate::shell::{cargo, checkout, run};
 
-/// Builds and runs the benchmark with `args`, and prints its tables. A full run measures the
-/// shipped build (the profile `dist`) and writes `docs/reference/performance.md`. With `--quick`,
+/// Builds and runs the benchmark with `args`, and prints its tables. A full run measures a
+/// build with the profile `dist`, which contains the grammars that packages append, and writes `docs/reference/performance.md`. With `--quick`,
 /// it measures a build by `cargo build --release`.
 pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {

@@ -78,8 +78,8 @@ impl SessionShownTools {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, tool))
     }
 
-    /// Records that `query` is answered. Returns true if the session has sent this query before.
-    /// Its model has then probably lost the earlier answer.
+    /// Records that `query` is answered. Returns true if the session has sent this query before:
+    /// the model of the session has then probably lost the earlier answer.
     pub(super) fn note_query(
         &mut self,
         caller: &Caller,

@@ -129,7 +129,7 @@ impl ServerLease {
     /// returned `lapses`. In a break, other servers may have taken over this server's jobs.
     ///
     /// # Errors
-    /// There was such a break.
+    /// This server's trust in its lease had a break.
     pub(super) fn check_lease_unbroken(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
         if self.lapses() == lapses {
             return Ok(());

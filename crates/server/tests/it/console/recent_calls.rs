@@ -1,4 +1,4 @@
-//! What a call did: its changes, output and arguments, which the serving process keeps in memory.
+//! Tests of the changes, output and arguments of calls that the serving process keeps in memory.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
