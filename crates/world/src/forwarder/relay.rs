@@ -139,7 +139,7 @@ fn is_unsupported(err: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tokio::net::TcpListener;
+    use tokio::net::TcpSocket;
 
     use super::*;
 
@@ -174,10 +174,18 @@ mod tests {
         )
     }
 
+    /// Returns both ends of a connection whose small buffers take only a part of a full pipe.
     async fn connected_pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let [listening, connecting] = [(); 2].map(|()| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_send_buffer_size(16 << 10).unwrap();
+            socket.set_recv_buffer_size(16 << 10).unwrap();
+            socket
+        });
+        listening.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = listening.listen(1).unwrap();
         let address = listener.local_addr().unwrap();
-        let (connected, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (connected, accepted) = tokio::join!(connecting.connect(address), listener.accept());
         (connected.unwrap(), accepted.unwrap().0)
     }
 
