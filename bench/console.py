@@ -65,6 +65,10 @@ def generate(index, log, count):
     for table, sums in [("hours", hours), ("tool_hours", tool_hours), ("caller_hours", caller_hours)]:
         marks = ", ".join("?" * sum(map(len, next(iter(sums.items())))))
         db.executemany(f"INSERT INTO {table} VALUES ({marks})", (key + tuple(one) for key, one in sums.items()))
+    outcomes = {}
+    for hour, _, _, outcome, _ in hours:
+        outcomes[outcome] = max(hour, outcomes.get(outcome, hour))
+    db.executemany("INSERT INTO outcomes VALUES (?, ?)", outcomes.items())
     # The index continues at the end of the log.
     db.execute("INSERT INTO place VALUES (0, ?, ?, NULL)", (log.stat().st_ino, log.stat().st_size))
     db.commit()

@@ -4,6 +4,7 @@
 mod record_search;
 mod statistics;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,14 +19,17 @@ use statistics::duration_bucket;
 pub use statistics::{CallGrouping, CallStatistics};
 
 /// Version of the audit index's tables. An index of another version is rebuilt.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// Longest wait for another process that updates the audit index.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
+/// Maximum number of groups of calls that are counted in memory before they are stored.
+const UNSTORED_GROUPS_MAX: usize = 4096;
 /// Length of an hour in seconds.
 const HOUR_S: i64 = 3600;
 
 /// SQL that creates the tables of the audit index. Calls are counted by the hour in three tables,
-/// so that no statistics page reads more rows than its answer needs.
+/// so that no statistics page reads more rows than its answer needs. The table `outcomes` holds the
+/// hour of the latest call with each outcome.
 const TABLES: &str = "
 CREATE TABLE place (id INTEGER PRIMARY KEY CHECK (id = 0), inode INTEGER, bytes INTEGER, mac TEXT);
 CREATE TABLE records (seq INTEGER PRIMARY KEY, ended INTEGER NOT NULL, caller TEXT NOT NULL,
@@ -44,25 +48,32 @@ CREATE TABLE tool_hours (hour INTEGER NOT NULL, tool TEXT NOT NULL, outcome TEXT
 CREATE TABLE caller_hours (hour INTEGER NOT NULL, caller TEXT NOT NULL, failed INTEGER NOT NULL,
   calls INTEGER NOT NULL, duration_us INTEGER NOT NULL, longest_us INTEGER NOT NULL,
   PRIMARY KEY (hour, caller)) WITHOUT ROWID;
+CREATE TABLE outcomes (outcome TEXT PRIMARY KEY, hour INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
 /// Names of the tables in the audit index.
-const TABLE_NAMES: [&str; 5] = ["place", "records", "hours", "tool_hours", "caller_hours"];
+const TABLE_NAMES: [&str; 6] =
+    ["place", "records", "hours", "tool_hours", "caller_hours", "outcomes"];
 
-/// SQL statements that add a call to the tables of calls by hour. Their parameters are the hour
-/// (1), caller (2), tool (3), outcome (4), histogram range of the duration (5) and duration (6).
-const COUNT_CALL: [&str; 3] = [
+/// SQL statements that add calls to the tables of calls by hour. Their parameters are the hour (1),
+/// caller (2), tool (3), outcome (4), histogram range of the durations (5), sum of the durations
+/// (6), number of calls (7) and longest duration (8).
+const COUNT_CALLS: [&str; 3] = [
     "INSERT INTO hours (hour, caller, tool, outcome, bucket, calls, duration_us, longest_us)
-     VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
-     duration_us = duration_us + ?6, longest_us = max(longest_us, ?6)",
+     VALUES (?1, ?2, ?3, ?4, ?5, ?7, ?6, ?8) ON CONFLICT DO UPDATE SET calls = calls + ?7,
+     duration_us = duration_us + ?6, longest_us = max(longest_us, ?8)",
     "INSERT INTO tool_hours (hour, tool, outcome, bucket, calls, duration_us, longest_us)
-     VALUES (?1, ?3, ?4, ?5, 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
-     duration_us = duration_us + ?6, longest_us = max(longest_us, ?6)",
+     VALUES (?1, ?3, ?4, ?5, ?7, ?6, ?8) ON CONFLICT DO UPDATE SET calls = calls + ?7,
+     duration_us = duration_us + ?6, longest_us = max(longest_us, ?8)",
     "INSERT INTO caller_hours (hour, caller, failed, calls, duration_us, longest_us)
-     VALUES (?1, ?2, ?4 <> 'ok', 1, ?6, ?6) ON CONFLICT DO UPDATE SET calls = calls + 1,
-     failed = failed + (?4 <> 'ok'), duration_us = duration_us + ?6,
-     longest_us = max(longest_us, ?6)",
+     VALUES (?1, ?2, (?4 <> 'ok') * ?7, ?7, ?6, ?8) ON CONFLICT DO UPDATE SET calls = calls + ?7,
+     failed = failed + (?4 <> 'ok') * ?7, duration_us = duration_us + ?6,
+     longest_us = max(longest_us, ?8)",
 ];
+
+/// SQL statement that records the hour (2) of a call with an outcome (1).
+const NOTE_OUTCOME: &str = "INSERT INTO outcomes (outcome, hour) VALUES (?1, ?2)
+     ON CONFLICT DO UPDATE SET hour = max(hour, ?2)";
 
 /// SQLite index of one audit log, for searches and statistics.
 pub struct AuditIndex {
@@ -137,15 +148,17 @@ impl AuditIndex {
         let before = follower.position();
         let mut last_mac = None;
         let mut result = Ok(());
+        let mut counts = UnstoredCallCounts::default();
         let read = follower.read_new(|line| {
             let Some(record) = ParsedAuditRecord::parse(line) else { return };
             let Some(seq) = record.seq else { return };
             if result.is_ok() {
-                result = add_record(&transaction, &record, seq, line);
+                result = add_record(&transaction, &mut counts, &record, seq, line);
             }
             last_mac = record.mac;
         });
         result?;
+        counts.store(&transaction)?;
         if let Err(err) = read
             && err.kind() != std::io::ErrorKind::NotFound
         {
@@ -196,8 +209,59 @@ fn known_place(
     Ok(is_known.then_some(follower))
 }
 
+/// Numbers and durations of calls that are not yet in the tables of calls by hour. Each group of
+/// calls is added to the tables once.
+#[derive(Default)]
+struct UnstoredCallCounts(HashMap<CountedCallGroup, CountedCalls>);
+
+/// Group of calls that have a row in the table `hours`.
+#[derive(PartialEq, Eq, Hash)]
+struct CountedCallGroup {
+    /// Number of hours since 1970.
+    hour: i64,
+    caller: String,
+    tool: String,
+    outcome: String,
+    /// Histogram range of the durations.
+    bucket: u32,
+}
+
+/// Number of calls in a group, with the sum and the maximum of their durations in microseconds.
+#[derive(Default)]
+struct CountedCalls {
+    calls: i64,
+    duration_us: i64,
+    longest_us: i64,
+}
+
+impl UnstoredCallCounts {
+    /// Adds the counts to the tables, and clears them.
+    fn store(&mut self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        for (group, counted) in self.0.drain() {
+            let CountedCallGroup { hour, caller, tool, outcome, bucket } = group;
+            let CountedCalls { calls, duration_us, longest_us } = counted;
+            for sql in COUNT_CALLS {
+                transaction.prepare_cached(sql)?.execute(params![
+                    hour,
+                    caller,
+                    tool,
+                    outcome,
+                    bucket,
+                    duration_us,
+                    calls,
+                    longest_us,
+                ])?;
+            }
+            transaction.prepare_cached(NOTE_OUTCOME)?.execute(params![outcome, hour])?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds `record`, whose text is `line`, to the index, and counts its call in `counts`.
 fn add_record(
     transaction: &Transaction<'_>,
+    counts: &mut UnstoredCallCounts,
     record: &ParsedAuditRecord,
     seq: u64,
     line: &[u8],
@@ -219,13 +283,18 @@ fn add_record(
     if added == 0 {
         return Ok(());
     }
-    let hour = record.ts.as_second().div_euclid(HOUR_S);
-    let bucket = duration_bucket(record.duration_us);
-    for sql in COUNT_CALL {
-        let mut statement = transaction.prepare_cached(sql)?;
-        statement.execute(params![hour, caller, tool, outcome, bucket, duration_us])?;
-    }
-    Ok(())
+    let group = CountedCallGroup {
+        hour: record.ts.as_second().div_euclid(HOUR_S),
+        caller: caller.clone(),
+        tool,
+        outcome: outcome.clone(),
+        bucket: duration_bucket(record.duration_us),
+    };
+    let counted = counts.0.entry(group).or_default();
+    counted.calls += 1;
+    counted.duration_us = counted.duration_us.saturating_add(duration_us);
+    counted.longest_us = counted.longest_us.max(duration_us);
+    if counts.0.len() >= UNSTORED_GROUPS_MAX { counts.store(transaction) } else { Ok(()) }
 }
 
 /// Removes the audit records before the position `first`, which the log no longer contains.
@@ -309,6 +378,9 @@ mod tests {
         );
         let by = by.expect("read");
         assert_eq!(by[0].group, ["files_read", "ok"]);
+        assert_eq!(index.outcomes(Timestamp::UNIX_EPOCH).expect("read"), ["failed", "ok"]);
+        let later = Timestamp::from_second(2 * HOUR_S).expect("a time");
+        assert_eq!(index.outcomes(later).expect("read"), [String::new(); 0]);
         assert_eq!((by[0].calls, by[1].calls, by[1].longest_us), (15, 5, 15));
         let callers = index.caller_totals(&[CallGrouping::Caller], Timestamp::UNIX_EPOCH);
         let callers = callers.expect("read");

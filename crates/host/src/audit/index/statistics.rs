@@ -161,6 +161,17 @@ impl AuditIndex {
         self.sum_groups(by, &sql, vec![since.as_second().div_euclid(HOUR_S).into()])
     }
 
+    /// Returns the distinct outcomes of the calls since the hour of `since`, in alphabetical order.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub fn outcomes(&self, since: Timestamp) -> rusqlite::Result<Vec<String>> {
+        let sql = "SELECT outcome FROM outcomes WHERE hour >= ? ORDER BY outcome";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let hour = since.as_second().div_euclid(HOUR_S);
+        statement.query_map([hour], |row| row.get(0))?.collect()
+    }
+
     /// Adds up the rows of the query `sql`: hour, range of durations, failed calls, calls, sum and
     /// maximum of durations, and a column for each property.
     fn sum_groups(

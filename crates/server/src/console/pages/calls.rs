@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use toolgate_contract::fold_name;
-use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, ParsedAuditRecord};
+use toolgate_host::{AuditIndex, AuditRecordFilter, ParsedAuditRecord};
 
 use super::call::{changed_lines_text, kept_log};
 use super::tools::ToolEffectLabels;
@@ -120,12 +120,10 @@ pub(super) async fn list(
 /// Returns the distinct outcomes of the calls in the last seven days, as suggestions for the
 /// filter.
 async fn outcomes(console: &WebConsole) -> BTreeSet<String> {
-    let since = Some(Timestamp::now() - SignedDuration::from_hours(7 * 24));
-    let filter = AuditRecordFilter { since, ..AuditRecordFilter::default() };
-    let count = move |index: &AuditIndex| index.statistics(&[CallGrouping::Outcome], &filter);
-    let found = console.audit.run("outcomes".to_owned(), count).await;
-    let found = found.iter().flat_map(|found| found.iter());
-    let names = found.filter_map(|one| one.group.first().cloned());
+    let since = Timestamp::now() - SignedDuration::from_hours(7 * 24);
+    let query = move |index: &AuditIndex| index.outcomes(since);
+    let found = console.audit.run("outcomes".to_owned(), query).await;
+    let names = found.iter().flat_map(|found| found.iter().cloned());
     names.chain([REFUSED.to_owned()]).collect()
 }
 
