@@ -136,10 +136,14 @@ impl Upstream {
                 Err(format!("it did not respond within {} of starting", duration_text(within)))
             }
         };
-        self.failing.store(connected.is_err(), Ordering::Release);
-        self.health.record(&self.name, connected.as_ref().map(|_| ()).map_err(String::as_str));
+        let is_closed = self.closed.load(Ordering::Acquire);
+        // A server that shuts down ends the programs that it just started.
+        if connected.is_ok() || !is_closed {
+            self.failing.store(connected.is_err(), Ordering::Release);
+            self.health.record(&self.name, connected.as_ref().map(|_| ()).map_err(String::as_str));
+        }
         match connected {
-            Ok(_) if self.closed.load(Ordering::Acquire) => {
+            Ok(_) if is_closed => {
                 Err(self.unavailable("the server is shutting down"))
             }
             Ok(link) => {
