@@ -185,7 +185,6 @@ fn index(
             " s",
             60.0,
         ),
-        // An upper limit: an index is built by several threads, and one thread was measured.
         row("parsing code in processes of their own, share of that time", parsing, " %", 10.0),
         row("peak RSS while indexing a million lines", peak, " MiB", 200.0),
         BenchResultRow::new("RSS before indexing", " MiB", idle),

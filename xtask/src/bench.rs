@@ -1,12 +1,15 @@
 //! Runs the benchmarks, which compare toolgate with minimal programs and with the servers of other
 //! projects.
 
+use anyhow::Context;
+
+use crate::dist;
 use crate::setup;
 use crate::shell::{cargo, checkout, run};
 
-/// Builds and runs the benchmark with `args`, and prints its tables. A full run measures a
-/// build with the profile `dist`, which contains the grammars that packages append, and writes `docs/reference/performance.md`. With `--quick`,
-/// it measures a build by `cargo build --release`.
+/// Builds and runs the benchmark with `args`, and prints its tables. It measures the executable that
+/// `cargo xtask dist` ships, or with `--quick` a build by `cargo build --release`. A full run writes
+/// `docs/reference/performance.md`.
 pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("--console", args)) => return run_script("console.py", args),
@@ -17,11 +20,20 @@ pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     setup::servers()?;
     setup::gateways()?;
     let mut args: Vec<_> = args.iter().map(String::as_str).collect();
-    let profile = if args.contains(&"--quick") { "release" } else { "dist" };
-    let packages = ["--package", "bench", "--package", "toolgate", "--package", "example-echo"];
-    run(&cargo(), &[&["build", "--locked", "--profile", profile], &packages[..]].concat())?;
+    let is_quick = args.contains(&"--quick");
+    let profile = if is_quick { "release" } else { "dist" };
+    let build = ["build", "--locked", "--profile", profile];
+    let packages = ["--package", "bench", "--package", "example-echo"];
+    let built = checkout().join("target").join(profile);
+    if is_quick {
+        run(&cargo(), &[&build[..], &packages[..], &["--package", "toolgate"]].concat())?;
+    } else {
+        run(&cargo(), &[&build[..], &packages[..]].concat())?;
+        let shipped = dist::build_shipped(dist::HOST)?;
+        std::fs::copy(&shipped, built.join("toolgate")).context("cannot copy the executable")?;
+    }
     // The benchmark measures the programs in its own folder.
-    let bench = checkout().join("target").join(profile).join("bench");
+    let bench = built.join("bench");
     let into = checkout().join("docs/reference").display().to_string();
     if args.is_empty() {
         args.extend(["--into", &into]);

@@ -11,7 +11,7 @@ use crate::shell::{cargo, checkout, output, run, run_with, target_folder};
 const GLIBC: &str = "2.31";
 
 /// Platform of this program, which is packed by default.
-const HOST: &str = if cfg!(target_arch = "aarch64") {
+pub(crate) const HOST: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-unknown-linux-gnu"
 } else {
     "x86_64-unknown-linux-gnu"
@@ -114,7 +114,7 @@ fn build_dev() -> anyhow::Result<PathBuf> {
 
 /// Builds the toolgate that is shipped for the platform `target`, linked by zig for an old glibc.
 /// Appends the programs for sandbox helpers and for parsing. Returns the path of the executable.
-fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
     eprintln!("building toolgate for {target} with glibc {GLIBC} takes about half an hour");
     let zig = setup::zig()?;
     let cargo_zigbuild = zig.join("bin/cargo-zigbuild").display().to_string();

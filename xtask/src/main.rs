@@ -105,10 +105,10 @@ Long runs, for a schedule or by hand:
                        input and prints its output
   bench [--quick] [--alone] [SECTION...]
                        measure toolgate, the least possible server and other servers in one run,
-                       and print the tables. A whole run measures a build with the profile `dist` (half
-                       an hour to build) and is written to docs/reference. --quick measures the release
-                       build, --alone leaves other servers out. Sections: stdio web files start gate
-                       gateway jobs search vectors scale
+                       and print the tables. It measures the executable that `dist` packs, which takes
+                       half an hour to build. A whole run is written to docs/reference. --quick measures
+                       the release build, --alone leaves other servers out. Sections: stdio web files
+                       start gate gateway jobs search vectors scale
   bench --console [--records N] [--consoles N] [--seconds N]
                        measure each page of the console over an audit log of N (10 million) records,
                        and what N (50) open pages cost the calls of others. It needs python3, and

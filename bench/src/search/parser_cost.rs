@@ -2,6 +2,8 @@
 //! process that builds the index.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use toolgate_chunks::chunks;
@@ -43,11 +45,21 @@ pub(super) fn additional_time(
     Ok(Duration::from_secs_f64(additional * bytes as f64 / sampled.max(1) as f64))
 }
 
-/// Returns the shortest time in which one thread cuts all texts of `sample` into chunks.
+/// Returns the shortest time in which two threads cut all texts of `sample` into chunks. An index
+/// is built by two threads.
 fn shortest_time(sample: &[CorpusFileText]) -> Duration {
+    let next = AtomicUsize::new(0);
+    let cut_some = || {
+        let texts = std::iter::from_fn(|| sample.get(next.fetch_add(1, Ordering::Relaxed)));
+        texts.map(|(path, text)| chunks(path, text).len()).sum::<usize>()
+    };
     let once = || {
+        next.store(0, Ordering::Relaxed);
         let started = Instant::now();
-        let count: usize = sample.iter().map(|(path, text)| chunks(path, text).len()).sum();
+        let count = thread::scope(|scope| {
+            let other = scope.spawn(cut_some);
+            cut_some() + other.join().expect("a thread cuts its texts")
+        });
         assert!(count > 0, "the sample has no chunks");
         started.elapsed()
     };
