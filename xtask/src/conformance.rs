@@ -2,8 +2,7 @@
 //! feature.
 //!
 //! Runs every scenario of a revision, including those of extensions and those added after the
-//! release of the revision. Each check must succeed: nothing is expected to fail. A test of several
-//! servers (a fleet) leaves out the scenarios that need state that only one server has.
+//! release of the revision. Each check must succeed: nothing is expected to fail.
 
 mod suite;
 mod client;
@@ -144,7 +143,7 @@ fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
         &checkout().join("target/debug/example-everything"),
         &folder.0,
     )?;
-    let tallies = run_selected(&server.url, options, &folder.0, |_, _| None)?;
+    let tallies = run_selected(&server.url, options, &folder.0)?;
     server.stop()?;
     folder.close(options.keep)?;
     report_counts(&tallies)
@@ -155,33 +154,24 @@ fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
 fn test_fleet(options: &ConformanceOptions) -> anyhow::Result<()> {
     let folder = ConformanceTempFolder::create()?;
     let fleet = TestedFleet::start(&folder.0)?;
-    let tallies = run_selected(&fleet.url(), options, &folder.0, fleet::unshared_state)?;
+    let tallies = run_selected(&fleet.url(), options, &folder.0)?;
     fleet.stop()?;
     folder.close(options.keep)?;
     report_counts(&tallies)
 }
 
 /// Runs the selected scenarios against the server at `url`, and returns the counts by revision. The
-/// suite writes its files below `folder`. Skips a scenario of a revision if `unshared_state`
-/// returns a state that the tested servers do not share.
+/// suite writes its files below `folder`.
 fn run_selected(
     url: &str,
     options: &ConformanceOptions,
     folder: &Path,
-    unshared_state: impl Fn(&str, &str) -> Option<&'static str>,
 ) -> anyhow::Result<Vec<(&'static str, ScenarioCheckCounts)>> {
     let suite = ConformanceSuite::installed()?;
     let all = suite.scenarios()?;
     eprintln!("\n==> conformance against {url}");
     let mut tallies = Vec::new();
-    for (revision, mut scenarios) in select_scenarios(&all, options)? {
-        scenarios.retain(|scenario| {
-            let state = unshared_state(revision, &scenario.name);
-            if let Some(state) = state {
-                eprintln!("{revision} {}: left out: servers do not share {state}", scenario.name);
-            }
-            state.is_none()
-        });
+    for (revision, scenarios) in select_scenarios(&all, options)? {
         let results = folder.join("results").join(revision);
         tallies.push((revision, run_scenarios(&suite, revision, &scenarios, url, &results)?));
     }

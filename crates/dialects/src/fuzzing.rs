@@ -133,12 +133,15 @@ fn check_reading(conversation: &dyn ClientConversation, reading: ParsedFrame) {
         | ParsedFrame::CloseSession(reply) => check_reply(reply),
         ParsedFrame::Cancel { reply, .. }
         | ParsedFrame::Unwatch { reply, .. }
+        | ParsedFrame::StateChange { reply, .. }
         | ParsedFrame::Response { reply, .. } => check_reply(reply),
         ParsedFrame::Replies(replies) => replies.into_iter().for_each(check_reply),
         ParsedFrame::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
         ParsedFrame::Batch(items) => {
             let first = |reading: &ParsedFrame| match reading {
-                ParsedFrame::Reply(reply) => Some(reply.clone()),
+                ParsedFrame::Reply(reply) | ParsedFrame::StateChange { reply, .. } => {
+                    Some(reply.clone())
+                }
                 ParsedFrame::Request(ask) => sample_replies(ask).into_iter().next(),
                 _ => None,
             };

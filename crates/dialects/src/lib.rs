@@ -219,6 +219,14 @@ pub enum ParsedFrame {
     /// Several immediate replies, in this order. They are possible only for messages that are
     /// lines.
     Replies(Vec<Reply>),
+    /// A message that changed a part of the conversation's state, with the reply.
+    StateChange {
+        /// Name of the part. A server that continues the conversation needs only the last message
+        /// of each part.
+        part: &'static str,
+        /// The reply to the message.
+        reply: Reply,
+    },
     /// A request that the host answers.
     Request(PendingHostRequest),
     /// The cancellation of an earlier request of the client.

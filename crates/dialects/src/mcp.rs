@@ -362,7 +362,8 @@ impl McpConversation {
                     level.ok_or_else(|| wrong_type("a string", &id, "params.level", None))?;
                 let log_level = Some(read_level(&id, level)?);
                 self.session = Some(McpSession { log_level, ..session });
-                Ok(ParsedFrame::Reply(success(&id, &json!({}))))
+                let reply = success(&id, &json!({}));
+                Ok(ParsedFrame::StateChange { part: "log level", reply })
             }
             ("resources/unsubscribe", _) if self.facts.resources => {
                 let uri = library::parse_uri(&id, &params)?;

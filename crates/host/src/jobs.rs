@@ -22,6 +22,7 @@ mod operations;
 mod other_servers;
 mod sharing;
 mod shared_files;
+mod shared_sessions;
 mod tools;
 mod resources;
 
@@ -42,11 +43,13 @@ use toolgate_contract::{JobId, JobState, PreparedCallWork};
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
     FleetCredentialLock, FleetCredentialState, FleetCredentials, FleetDurability, FleetReport,
-    FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetStatus,
-    PostgresStore, PostgresStoreSettings, SettingsDigests,
+    FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetSessionMessages,
+    FleetStatus, NewSessionMessage, PostgresStore, PostgresStoreSettings, SessionDigest,
+    SessionMessageNotifications, SessionMessageOutcome, SessionTag, SettingsDigests, StoredSessionMessage, session_tag,
 };
 pub(crate) use resources::resources;
 pub use shared_folder::{FleetLargeFileLocation, LargeFileStore};
+pub use shared_sessions::SharedSessions;
 pub use sqlite::SqliteStore;
 pub use store::{
     ClaimableJobGroup, DeadServerJob, JobClaim, JobEnd, JobQuestionContext, JobStore,
@@ -144,6 +147,9 @@ pub(crate) struct JobServiceState {
     store: OnceCell<Arc<dyn JobStore>>,
     /// Files and long results that the servers of a fleet share. Set once the job store is open.
     contents: OnceLock<Arc<FleetContentStore>>,
+    /// Messages of client sessions that the servers of a fleet share. Set once the job store is
+    /// open.
+    session_messages: OnceLock<Arc<FleetSessionMessages>>,
     live: Mutex<HashMap<JobId, Arc<UnfinishedJob>>>,
     /// Signal that a job was added to the unfinished jobs of this server.
     registered: Notify,
@@ -190,6 +196,7 @@ impl JobService {
             files,
             store: OnceCell::new(),
             contents: OnceLock::new(),
+            session_messages: OnceLock::new(),
             live: Mutex::default(),
             registered: Notify::new(),
             queue,
@@ -325,6 +332,7 @@ impl JobServiceState {
                         let opened = PostgresStore::open((**database).clone(), mark).await?;
                         // The store is opened once.
                         let _ = self.contents.set(opened.files());
+                        let _ = self.session_messages.set(opened.session_messages());
                         Arc::new(opened)
                     }
                 };

@@ -59,10 +59,12 @@ pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
     ClaimableJobGroup, DeadServerJob, FleetCredentialLock, FleetCredentialState, FleetCredentials,
     FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerProfile,
-    FleetServerRole, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionContext,
-    JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,
-    NewJob, PostgresStore, PostgresStoreSettings, RequestToJobOwner, SettingsDigests, SqliteStore,
-    StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
+    FleetServerRole, FleetServerStatus, FleetSessionMessages, FleetStatus, JobClaim, JobEnd,
+    JobQuestionContext, JobService, JobSettings, JobStore, JobStoreError, JobStoreKind,
+    JobsToolHandle, LargeFileStore, NewJob, NewSessionMessage, PostgresStore,
+    PostgresStoreSettings, RequestToJobOwner, SessionDigest, SessionMessageNotifications, SessionMessageOutcome,
+    SessionTag, SettingsDigests, SharedSessions, SqliteStore, StartedJob, StoredSessionMessage,
+    TakenOverJobs, TakeoverFilter, TimedJobEvent, session_tag,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
 pub use limits::{
@@ -489,6 +491,12 @@ impl Host {
         self.jobs.as_ref().ok_or_else(|| CallError::Unavailable {
             message: "this server has no jobs; call the tool directly".to_owned(),
         })
+    }
+
+    /// Returns the messages of client sessions that servers of a fleet share, if this host is part
+    /// of one.
+    pub fn shared_sessions(&self) -> Option<SharedSessions> {
+        self.jobs.as_ref()?.shared_sessions()
     }
 
     /// Takes over jobs of servers that have ended, now and periodically, until [`Host::stop_jobs`].

@@ -93,6 +93,9 @@ pub async fn serve_http(
     let endpoints =
         HttpEndpoints::new(state.clone(), dialects, identity.clone(), sealer.clone(), bounds)
             .with_pages(pages);
+    // Without a key, no other server can continue a session.
+    let has_key = config.server.session_key.is_some();
+    let shared_sessions = host.shared_sessions().filter(|_| has_key).map(Arc::new);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(state.clone().stop_after(shutdown.clone(), drain));
     let dedicated = dedicated.into_iter().map(|(listener, dialect)| {
@@ -108,6 +111,7 @@ pub async fn serve_http(
         let workers = workers.clone();
         let occupancy = occupancy.clone();
         let input_memory = input_memory.clone();
+        let endpoints = Arc::new(endpoints.with_shared_sessions(shared_sessions.clone()));
         let requires_credential = identity.requires_credential();
         async move {
             let server = &config.server;
@@ -125,7 +129,8 @@ pub async fn serve_http(
                 ..transport_limits::http_bounds(config)
             };
             let listener = listener.with_workers(workers);
-            serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await
+            let _receiving = endpoints.receive_shared_messages();
+            serve(listener, endpoints, admission, bounds, shutdown).await
         }
     });
     let result = try_join_all(serving).await.map(drop);

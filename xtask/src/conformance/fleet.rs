@@ -24,29 +24,6 @@ const REPLICAS: usize = 3;
 /// MCP revision between toolgate and the upstream.
 const UPSTREAM_REVISION: &str = "2026-07-28";
 
-/// MCP revision with sessions in which the suite tests servers.
-const SESSION_REVISION: &str = "2025-11-25";
-/// Scenarios of [`SESSION_REVISION`] that need state that only one server has, each with the name
-/// of that state. The guide about operating upstreams lists these states.
-const UNSHARED_STATES: [(&str, &str); 6] = [
-    ("server-session-lifecycle", "that a session has ended"),
-    ("tools-call-with-logging", "the log level of a session"),
-    ("tools-call-sampling", ASKING_CALLS),
-    ("tools-call-elicitation", ASKING_CALLS),
-    ("elicitation-sep1034-defaults", ASKING_CALLS),
-    ("elicitation-sep1330-enums", ASKING_CALLS),
-];
-/// Name of a state that servers do not share: calls whose questions must be answered at the server
-/// that runs the call.
-const ASKING_CALLS: &str = "calls that ask while they run";
-
-/// Returns the name of the state that a scenario needs in `revision` and that servers do not share,
-/// or `None` if the servers share all of it.
-pub(super) fn unshared_state(revision: &str, scenario: &str) -> Option<&'static str> {
-    let (_, state) = UNSHARED_STATES.iter().find(|(name, _)| *name == scenario)?;
-    (revision == SESSION_REVISION).then_some(*state)
-}
-
 /// Running toolgates that share a database and an upstream, which is the example server.
 pub(super) struct TestedFleet {
     balancer: LoadBalancer,

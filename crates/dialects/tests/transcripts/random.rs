@@ -67,6 +67,7 @@ fn check_reading(reading: ParsedFrame) -> Result<(), TestCaseError> {
         | ParsedFrame::CloseSession(reply) => vec![reply],
         ParsedFrame::Cancel { reply, .. }
         | ParsedFrame::Unwatch { reply, .. }
+        | ParsedFrame::StateChange { reply, .. }
         | ParsedFrame::Response { reply, .. } => vec![reply],
         ParsedFrame::OpenNotifications { .. } => Vec::new(),
         ParsedFrame::Subscribe(subscription) => {

@@ -76,6 +76,7 @@ fn replies_to(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> 
         | ParsedFrame::Subscribe(_)
         | ParsedFrame::OpenNotifications { .. }
         | ParsedFrame::Unwatch { .. }
+        | ParsedFrame::StateChange { .. }
         | ParsedFrame::Response { .. } => {
             Err(TestCaseError::fail("this contract only has requests and answers"))
         }

@@ -98,6 +98,7 @@ fn check_frame(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<
         | ParsedFrame::Subscribe(_)
         | ParsedFrame::OpenNotifications { .. }
         | ParsedFrame::Unwatch { .. }
+        | ParsedFrame::StateChange { .. }
         | ParsedFrame::Response { .. } => {
             Err(TestCaseError::fail("this contract has no batches, sessions or changes"))
         }

@@ -493,7 +493,9 @@ enum TranscriptHostMessage {
 fn take_part(reading: ParsedFrame, lines: &mut Vec<TranscriptHostMessage>) -> TranscriptAnswer {
     let mut add = |line: String| lines.push(TranscriptHostMessage::Request(line));
     match reading {
-        ParsedFrame::Reply(reply) => TranscriptAnswer::Ready(Some(reply)),
+        ParsedFrame::Reply(reply) | ParsedFrame::StateChange { reply, .. } => {
+            TranscriptAnswer::Ready(Some(reply))
+        }
         ParsedFrame::OpenSession(reply) => {
             add("? open a session".to_owned());
             TranscriptAnswer::Ready(Some(reply))

@@ -21,6 +21,7 @@ mod status;
 mod credentials;
 mod files;
 mod results;
+mod session_messages;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ use super::store::{
 use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateBucketGrant};
 use changes::FleetNotificationChannel;
+pub use changes::SessionTag;
 pub use credentials::{FleetCredentialLock, FleetCredentialState, FleetCredentials};
 use failures::FailedDatabaseWrite;
 pub(super) use files::{ContentSharingError, FleetContentStore};
@@ -46,6 +48,10 @@ use known_runs::{ServerJobRuns, SharedJobRuns};
 use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
+pub use session_messages::{
+    FleetSessionMessages, NewSessionMessage, SessionDigest, SessionMessageNotifications, SessionMessageOutcome,
+    StoredSessionMessage, session_tag,
+};
 pub use status::{FleetServerStatus, FleetStatus};
 
 /// Maximum number of pooled database connections. One more listens to notifications.
@@ -72,11 +78,12 @@ pub struct PostgresStore {
     pool: SharedPostgresPool,
     lease: Arc<ServerLease>,
     _renewals: AbortOnDropHandle<()>,
-    changes: FleetNotificationChannel,
+    changes: Arc<FleetNotificationChannel>,
     runs: SharedJobRuns,
     /// Time of the last check of all waiting jobs.
     waiting_checked: Mutex<Instant>,
     files: Arc<FleetContentStore>,
+    session_messages: Arc<FleetSessionMessages>,
 }
 
 /// Runs `$work` with the client `$client` of a connection of the pool. The error is a
@@ -127,15 +134,36 @@ impl PostgresStore {
         let renewals = lease::start_renewals(lease.clone(), pool.clone());
         let runs = SharedJobRuns::default();
         let changes = FleetNotificationChannel::start(&pool, &lease.server, runs.clone());
+        let changes = Arc::new(changes);
         let waiting_checked = Mutex::new(Instant::now());
         let name = &lease.server.workspace;
         let files = Arc::new(FleetContentStore::new(pool.clone(), name, files.as_ref()));
-        Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked, files })
+        let session_messages = Arc::new(FleetSessionMessages::new(
+            pool.clone(),
+            changes.clone(),
+            name,
+            lease.server.id,
+        ));
+        Ok(Self {
+            pool,
+            lease,
+            _renewals: renewals,
+            changes,
+            runs,
+            waiting_checked,
+            files,
+            session_messages,
+        })
     }
 
     /// Returns the store of files and results that the servers share.
     pub(super) fn files(&self) -> Arc<FleetContentStore> {
         self.files.clone()
+    }
+
+    /// Returns the messages of client sessions that the servers share.
+    pub(super) fn session_messages(&self) -> Arc<FleetSessionMessages> {
+        self.session_messages.clone()
     }
 
     fn lock_runs(&self) -> MutexGuard<'_, ServerJobRuns> {
@@ -346,6 +374,7 @@ impl PostgresStore {
         let due: Result<Vec<JobId>, FailedDatabaseWrite> = on_connection!(self, |client| async {
             writes::remove_confirmations(client, workspace, now).await?;
             rates::remove_full_buckets(client, workspace).await?;
+            session_messages::remove_expired_messages(client, workspace).await?;
             reads::jobs_to_remove(client, workspace, now, ended_max).await
         });
         let mut removed = Vec::new();

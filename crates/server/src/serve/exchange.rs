@@ -4,6 +4,7 @@ mod call_event_stream;
 mod eviction;
 mod server_pages;
 mod session_ids;
+mod session_sharing;
 mod session_slots;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use toolgate_dialects::{
     AcceptedResponseMode, Dialect, DisconnectEffect, DuplexRequestKind, FrameRefusal, ParsedFrame,
     PendingHostRequest, WebSocketPurpose,
 };
+use toolgate_host::SharedSessions;
 use toolgate_transports::http::{
     HttpApplication, OutgoingResponse, ReceivedRequest, RequestSenderIdentity, ServerSentEvent,
     UnreadableRequestReason,
@@ -46,6 +48,7 @@ use crate::sync::lock_mutex;
 use call_event_stream::{CallEventStream, CallWorkState};
 pub(crate) use server_pages::ServerPages;
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionIdSealer};
+use session_sharing::SharedSessionState;
 
 /// Maximum number of events of a call that wait for a slow client. Further events are dropped.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -69,6 +72,8 @@ pub struct HttpEndpoints {
     sessions: Mutex<HashMap<String, SessionSlot>>,
     duplexes: DuplexConversations,
     sealer: Arc<SessionIdSealer>,
+    /// Messages of sessions that this server shares with the other servers of a fleet, if any.
+    shared_sessions: Option<Arc<SharedSessions>>,
     bounds: HttpSessionLimits,
     pages: ServerPages,
 }
@@ -77,6 +82,7 @@ pub struct HttpEndpoints {
 struct SessionSlot {
     session: Arc<ClientSession>,
     last_used: Instant,
+    shared: Arc<SharedSessionState>,
 }
 
 impl HttpEndpoints {
@@ -112,7 +118,14 @@ impl HttpEndpoints {
         let sessions = Mutex::default();
         let duplexes = DuplexConversations::default();
         let pages = ServerPages::default();
-        Self { server, routes, identity, sessions, duplexes, sealer, bounds, pages }
+        let shared_sessions = None;
+        Self { server, routes, identity, sessions, duplexes, sealer, shared_sessions, bounds, pages }
+    }
+
+    /// Shares sessions with the other servers of a fleet by `shared_sessions`. They must have the
+    /// same key for session ids.
+    pub(crate) fn with_shared_sessions(self, shared_sessions: Option<Arc<SharedSessions>>) -> Self {
+        Self { shared_sessions, ..self }
     }
 
     /// Adds the server's own pages, such as metrics and the console.
@@ -152,18 +165,32 @@ impl HttpEndpoints {
             None => {}
         }
         let (id, session) = match dialect.session(&frame.head) {
-            Some(id) => match self
-                .find_session(id, &caller, dialect.name())
-                .or_else(|| self.resume_session(id, &caller, dialect))
-            {
-                Some(session) => (Some(id.to_owned()), session),
-                None => return OutgoingResponse::Single(dialect.unknown_session()),
-            },
+            Some(id) => {
+                let session = match &self.shared_sessions {
+                    None => self
+                        .find_session(id, &caller, dialect.name())
+                        .or_else(|| self.resume_session(id, &caller, dialect)),
+                    Some(_) => Box::pin(self.continue_session(id, &caller, dialect)).await,
+                };
+                match session {
+                    Some(session) => (Some(id.to_owned()), session),
+                    None => return OutgoingResponse::Single(dialect.unknown_session()),
+                }
+            }
             None => {
                 (None, ClientSession::new(self.server.clone(), dialect.clone(), caller.clone()))
             }
         };
         let reading = session.read_frame(frame).await;
+        if let Some(id) = &id
+            && let Some(message) = self.message_to_share(&session, &reading, frame)
+        {
+            let acting =
+                self.act(reading, (Some(id.clone()), Some(incoming)), session.clone(), &caller);
+            let response = Box::pin(acting).await;
+            Box::pin(self.share_message(id, &session.caller, message)).await;
+            return response;
+        }
         self.act(reading, (id, Some(incoming)), session, &caller).await
     }
 

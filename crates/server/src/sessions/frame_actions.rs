@@ -56,6 +56,7 @@ impl ClientSession {
                 let redacted = replies.into_iter().map(|reply| self.redact_reply(reply));
                 FrameAction::ReplyAll(redacted.collect())
             }
+            ParsedFrame::StateChange { reply, .. } => FrameAction::Reply(reply),
             ParsedFrame::OpenSession(reply) => FrameAction::OpenSession(reply),
             ParsedFrame::CloseSession(reply) => FrameAction::CloseSession(reply),
             ParsedFrame::Cancel { key, reply } => {

@@ -65,6 +65,11 @@ impl SessionQuestions {
         answer.send(Ok(ClientAnswer::Choice(choice))).is_ok()
     }
 
+    /// Returns true if the question `id` waits for an answer.
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        lock_mutex(&self.open).as_ref().is_some_and(|open| open.contains_key(id))
+    }
+
     /// Drops all open questions to the client, so that the asking calls fail. Later questions fail
     /// at once.
     pub(crate) fn close(&self) {
@@ -90,6 +95,8 @@ impl SessionQuestions {
 /// Sender of a running call's questions to its client.
 pub(crate) struct SessionQuestionSender {
     pub(crate) questions: Arc<SessionQuestions>,
+    /// Start of the ids of questions. Different for each server of a fleet.
+    pub(crate) id_prefix: Arc<str>,
     /// Questions of all sessions that wait for an answer, which the console shows.
     pub(crate) waiting: Arc<WaitingQuestions>,
     pub(crate) call: InteractiveCallDescription,
@@ -149,7 +156,8 @@ impl SessionQuestionSender {
         key: &str,
         question: ClientQuestion,
     ) -> Result<PendingQuestionGuard, ToolError> {
-        let id = format!("toolgate-{}", self.questions.serial.fetch_add(1, Ordering::Relaxed));
+        let serial = self.questions.serial.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}-{serial}", self.id_prefix);
         let message = self.encoder.encode_question(&id, key, &question);
         let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
         let (sender, answer) = oneshot::channel();

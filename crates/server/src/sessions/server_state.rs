@@ -38,6 +38,9 @@ pub struct ServerState {
     pub(super) ended_streams: Arc<EndedEventStreams>,
     /// Tracker of recent requests, which releases memory while the server is idle.
     pub(crate) idle_tracker: IdleTracker,
+    /// Start of the ids of questions to clients. The servers of a fleet have different ones, because
+    /// an answer may arrive at any of them.
+    pub(super) question_id_prefix: Arc<str>,
     /// Questions to connected clients that wait for an answer.
     pub(crate) waiting_questions: Arc<WaitingQuestions>,
     /// Runtime that runs large requests, or `None` if this value was created outside of a runtime.
@@ -55,6 +58,10 @@ impl ServerState {
         let ended_streams = Arc::default();
         let idle_tracker = IdleTracker::default();
         let waiting_questions = Arc::default();
+        let question_id_prefix = match host.shared_sessions() {
+            None => "toolgate".into(),
+            Some(_) => format!("toolgate-{:08x}", getrandom::u32().unwrap_or_default()).into(),
+        };
         let processors = available_parallelism().map_or(1, usize::from);
         let long_frames = BlockingWorkPool::new(processors, FRAME_TIME_MAX);
         Arc::new(Self {
@@ -64,6 +71,7 @@ impl ServerState {
             running,
             ended_streams,
             idle_tracker,
+            question_id_prefix,
             waiting_questions,
             background: Handle::try_current().ok(),
             long_frames,

@@ -345,6 +345,7 @@ impl ClientSession {
             (QuestionChannel::DuringCall(can), out) => {
                 let asker = SessionQuestionSender {
                     questions: self.questions.clone(),
+                    id_prefix: self.server.question_id_prefix.clone(),
                     waiting: self.server.waiting_questions.clone(),
                     call,
                     encoder: encoder.clone(),
@@ -361,6 +362,16 @@ impl ClientSession {
     /// ids.
     pub(crate) fn receive_answer(&self, id: &str, response: &ClientQuestionResponse) {
         self.questions.receive_answer(id, response);
+    }
+
+    /// Returns true if the question `id` to the client waits for an answer at this server.
+    pub(crate) fn has_question(&self, id: &str) -> bool {
+        self.questions.contains(id)
+    }
+
+    /// Returns true if the request with the key `key` is in flight at this server.
+    pub(crate) fn is_in_flight(&self, key: &InFlightRequestKey) -> bool {
+        lock_mutex(&self.in_flight).calls.contains_key(key)
     }
 
     /// Fails all open questions to the client, because no more messages of the client are read.

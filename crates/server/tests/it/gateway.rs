@@ -33,12 +33,12 @@ use crate::support::{
 };
 
 /// Returns a workspace with the upstream `odd`, whose settings include `more`.
-fn with_odd(more: &str) -> TempWorkspace {
+pub(crate) fn with_odd(more: &str) -> TempWorkspace {
     with_odds(&[("odd", "", more)])
 }
 
 /// Returns a workspace with upstreams, each given as name, environment variables and more settings.
-fn with_odds(all: &[(&str, &str, &str)]) -> TempWorkspace {
+pub(crate) fn with_odds(all: &[(&str, &str, &str)]) -> TempWorkspace {
     let workspace = TempWorkspace::new();
     let python = checkout().join(".tools/python/bin/python");
     let script = checkout().join("tests/upstreams/odd.py");
@@ -58,7 +58,7 @@ fn stdio(workspace: &TempWorkspace) -> TestMcpClient {
     TestMcpClient::stdio(launch(workspace), MODERN)
 }
 
-fn launch(workspace: &TempWorkspace) -> ServerLaunchOptions {
+pub(crate) fn launch(workspace: &TempWorkspace) -> ServerLaunchOptions {
     ServerLaunchOptions::over(workspace).env("XDG_CACHE_HOME", workspace.path(".cache"))
 }
 

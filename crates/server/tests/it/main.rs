@@ -26,6 +26,7 @@ mod cli;
 mod jobs;
 mod shared_jobs;
 mod fleet;
+mod fleet_sessions;
 mod fleet_partition;
 mod fleet_upgrade;
 mod fleet_files;

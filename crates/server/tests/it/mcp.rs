@@ -64,7 +64,7 @@ fn served() -> HttpServerProcess {
 }
 
 /// Returns the URI of a file of `workspace`.
-fn uri(workspace: &TempWorkspace, path: &str) -> String {
+pub(crate) fn uri(workspace: &TempWorkspace, path: &str) -> String {
     format!("file://{}/{path}", workspace.root().canonicalize().unwrap().display())
 }
 

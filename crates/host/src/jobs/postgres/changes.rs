@@ -44,10 +44,15 @@ enum FleetNotificationSubject {
     Requests(FleetServerId),
     /// Jobs of the workspace with this tag wait, and any server may claim them.
     Offer(WorkspaceNameDigest),
+    /// The client session with this tag has a new message with this number.
+    Session(SessionTag, i64),
 }
 
 /// Digest of a workspace's name, because notifications have a size limit.
 type WorkspaceNameDigest = u64;
+
+/// First bytes of the digest of a client session's id, because notifications have a size limit.
+pub type SessionTag = u64;
 
 impl FleetNotificationSubject {
     fn to_payload(self) -> String {
@@ -55,6 +60,7 @@ impl FleetNotificationSubject {
             Self::Job(id) => format!("job {id}"),
             Self::Requests(server) => format!("requests {server}"),
             Self::Offer(workspace) => format!("offer {workspace}"),
+            Self::Session(session, message) => format!("session {session} {message}"),
         }
     }
 
@@ -63,6 +69,10 @@ impl FleetNotificationSubject {
             ("job", id) => id.parse().ok().map(Self::Job),
             ("requests", server) => server.parse().ok().map(Self::Requests),
             ("offer", workspace) => workspace.parse().ok().map(Self::Offer),
+            ("session", message) => {
+                let (session, message) = message.split_once(' ')?;
+                Some(Self::Session(session.parse().ok()?, message.parse().ok()?))
+            }
             // A newer server may send more.
             _ => None,
         }
@@ -77,7 +87,7 @@ pub(super) struct FleetNotificationChannel {
 }
 
 /// Receivers of a server's notifications: those that wait for changed jobs, for requests of other
-/// servers, or for offered jobs.
+/// servers, for offered jobs, or for messages of client sessions.
 #[derive(Clone)]
 struct FleetNotificationReceivers {
     server: FleetServerId,
@@ -85,6 +95,9 @@ struct FleetNotificationReceivers {
     changed_jobs: broadcast::Sender<JobId>,
     requests: Arc<Notify>,
     offers: Arc<Notify>,
+    /// Channel of sessions with new messages, and the numbers of these messages. `None` means that
+    /// notifications were missed.
+    session_messages: broadcast::Sender<Option<(SessionTag, i64)>>,
     runs: SharedJobRuns,
 }
 
@@ -108,6 +121,7 @@ impl FleetNotificationChannel {
             changed_jobs: broadcast::Sender::new(RECEIVED_MAX),
             requests: Arc::new(Notify::new()),
             offers: Arc::new(Notify::new()),
+            session_messages: broadcast::Sender::new(RECEIVED_MAX),
             runs,
         };
         let send = tokio::spawn(send_all(pool.clone(), outgoing.clone()));
@@ -123,6 +137,17 @@ impl FleetNotificationChannel {
     /// Notifies `server` of requests about its jobs.
     pub(super) fn notify_requests(&self, server: FleetServerId) {
         self.outgoing.add(FleetNotificationSubject::Requests(server));
+    }
+
+    /// Notifies all servers that the session with the tag `session` has a new message.
+    pub(super) fn notify_session(&self, session: SessionTag, message: i64) {
+        self.outgoing.add(FleetNotificationSubject::Session(session, message));
+    }
+
+    /// Returns a receiver of the sessions that have new messages, with the numbers of these
+    /// messages. `None` means that notifications were missed.
+    pub(super) fn session_messages(&self) -> broadcast::Receiver<Option<(SessionTag, i64)>> {
+        self.receivers.session_messages.subscribe()
     }
 
     /// Notifies all servers that jobs of this server's workspace wait.
@@ -239,6 +264,7 @@ async fn receive_all(pool: SharedPostgresPool, receivers: FleetNotificationRecei
             lock_runs(&receivers.runs).mark_all_possibly_claimed();
             receivers.requests.notify_one();
             receivers.offers.notify_one();
+            let _ = receivers.session_messages.send(None);
             while let Some(payload) = receiver.receive().await {
                 if let Some(change) = FleetNotificationSubject::parse(&payload) {
                     receivers.handle(change);
@@ -265,6 +291,10 @@ impl FleetNotificationReceivers {
             }
             FleetNotificationSubject::Offer(workspace) if workspace == self.workspace => {
                 self.offers.notify_one();
+            }
+            FleetNotificationSubject::Session(session, message) => {
+                // There may be no open session.
+                let _ = self.session_messages.send(Some((session, message)));
             }
             FleetNotificationSubject::Requests(_) | FleetNotificationSubject::Offer(_) => {}
         }
@@ -309,11 +339,12 @@ mod tests {
             FleetNotificationSubject::Job(JobId::from_bits(7)),
             FleetNotificationSubject::Requests(-7),
             FleetNotificationSubject::Offer(u64::MAX),
+            FleetNotificationSubject::Session(u64::MAX, 7),
         ];
         for change in changes {
             assert_eq!(FleetNotificationSubject::parse(&change.to_payload()), Some(change));
         }
-        for payload in ["", "job", "job x", "requests ", "offer -1", "later 1"] {
+        for payload in ["", "job", "job x", "requests ", "offer -1", "session 1", "later 1"] {
             assert_eq!(FleetNotificationSubject::parse(payload), None, "{payload}");
         }
     }

@@ -6,8 +6,12 @@ use toolgate_postgres::PostgresError;
 
 /// SQL scripts that migrate the tables. Each one migrates the version equal to its index to the
 /// next version.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
+];
 /// Minimum version of the tables that another toolgate must know in order to use the tables that
 /// this toolgate creates.
 const MIN_VERSION: i32 = 2;

@@ -2,6 +2,7 @@
 
 mod claim_order;
 mod late_writes;
+mod session_messages;
 mod shared_contents;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -407,7 +407,7 @@ fn refusal_table() -> anyhow::Result<String> {
 /// accepted the frame.
 fn reply_of(reading: ParsedFrame) -> Option<Reply> {
     match reading {
-        ParsedFrame::Reply(reply) => Some(reply),
+        ParsedFrame::Reply(reply) | ParsedFrame::StateChange { reply, .. } => Some(reply),
         ParsedFrame::Request(request) => match &request.request {
             HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. } => answer(&request, why),
             _ => None,

@@ -7,6 +7,7 @@ use toolgate_contract::{Caller, MessageFrame, Reply};
 use toolgate_dialects::{Dialect, FrameRefusal, ParsedFrame};
 
 use super::eviction::evict_idle_session;
+use super::session_sharing::SharedSessionState;
 use super::{HttpEndpoints, SessionSlot};
 use crate::sessions::client::random_id;
 use crate::sessions::session::ClientSession;
@@ -47,7 +48,8 @@ impl HttpEndpoints {
             return None;
         }
         session.set_id(id);
-        let slot = SessionSlot { session: session.clone(), last_used: Instant::now() };
+        let shared = SharedSessionState::new(id, true);
+        let slot = SessionSlot { session: session.clone(), last_used: Instant::now(), shared };
         sessions.insert(id.to_owned(), slot);
         Some(session)
     }
@@ -75,7 +77,8 @@ impl HttpEndpoints {
             Ok(id) => {
                 let reply = dialect.open_session(reply, &id);
                 session.set_id(&id);
-                sessions.insert(id, SessionSlot { session, last_used: Instant::now() });
+                let shared = SharedSessionState::new(&id, false);
+                sessions.insert(id, SessionSlot { session, last_used: Instant::now(), shared });
                 reply
             }
             Err(err) => {
