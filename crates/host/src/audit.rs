@@ -58,7 +58,7 @@ const RECORDS_MAX: usize = 16_384;
 /// Destination of audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditDestination {
-    /// Destination of an audit log that is off.
+    /// No records are written, because the audit log is off.
     Off,
     /// Audit records are written to standard error.
     Stderr,
@@ -69,7 +69,7 @@ pub enum AuditDestination {
 /// Settings of an audit log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditFileSettings {
-    /// Path of the log file.
+    /// Path of the audit log file.
     pub path: PathBuf,
     /// Path of the file with the key that seals the audit log. The file is created if missing.
     pub key: PathBuf,
@@ -80,14 +80,14 @@ pub struct AuditFileSettings {
 }
 
 impl AuditFileSettings {
-    /// Creates default settings for a log at `path`: key in the folder `state`, 10 older files, 32
-    /// MiB per file.
+    /// Creates default settings for an audit log at `path`: a key file in the folder `state`, 10
+    /// rotated files, and 32 MiB per file.
     pub fn with_defaults(path: PathBuf, state: &Path) -> Self {
         Self { path, key: state.join("audit.key"), keep: 10, bytes_max: 32 << 20 }
     }
 }
 
-/// The audit log of a server. It records nothing if it is off.
+/// The audit log of a server. While the log is off, records only reach subscribers, if any.
 pub struct AuditLog(Option<Arc<AuditRecordQueue>>);
 
 impl AuditLog {
@@ -202,7 +202,7 @@ impl Drop for AuditLog {
 
 impl AuditFileSettings {
     /// Opens the sink that writes audit records to this destination. Records in a pipe, terminal or
-    /// other special file are not chained, because they cannot be read again.
+    /// other special file are not sealed, because they cannot be read again.
     fn open_sink(&self) -> io::Result<AuditRecordSink> {
         let Self { path, key, keep, bytes_max } = self;
         let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());

@@ -1,5 +1,4 @@
-//! The catalog: all tools that are available now. A catalog is replaced as a whole and never
-//! edited.
+//! The catalog: all tools that are available now. A change creates a new catalog.
 
 mod live_catalog;
 mod tool_index;
@@ -28,8 +27,8 @@ const NAME_CHARS_MAX: usize = 100;
 pub struct Catalog {
     entries: Vec<Arc<CatalogToolEntry>>,
     by_folded_name: HashMap<String, usize>,
-    /// Offered tools that are not served, with their owners. The schema of such a tool is unusable
-    /// or its name collides. It is served once the problem is resolved.
+    /// Offered tools that are not served, with their owners, because their schema is unusable or
+    /// their name collides. They are served once the problem is resolved.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
     /// Search index of the tools, built when it is first needed.
@@ -62,15 +61,15 @@ pub(crate) struct CatalogToolEntry {
 /// Reason why tools cannot be offered together.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// Error because the names of two tools would look alike in some dialect.
+    /// The names of two tools are equal, apart from separators such as `.` and `_`.
     #[error("the tools `{first}` and `{second}` have the same name on the wire; rename one")]
     NameClash {
-        /// First tool of two that have the same name.
+        /// Id of the first of the two tools.
         first: ToolId,
-        /// Second tool of two that have the same name.
+        /// Id of the second of the two tools.
         second: ToolId,
     },
-    /// Several owners offer tools whose names look alike in some dialect.
+    /// Several owners offer tools with the same name, apart from separators such as `.` and `_`.
     #[error(
         "the tool's name is also used by `{}`; give each upstream its own `prefix`, or leave out \
          all but \
@@ -81,12 +80,12 @@ pub enum CatalogError {
         /// Other owners, such as upstreams, that offer a tool with this name.
         owners: Vec<String>,
     },
-    /// Error because a tool's schema is invalid or refers to the network.
+    /// The schema of a tool is invalid or refers to the network.
     #[error("the {which} schema of `{tool}` is not usable: {why}")]
     Schema {
-        /// Id of the tool.
+        /// Id of the tool with the unusable schema.
         tool: ToolId,
-        /// Invalid schema of the tool: `input` or `output`.
+        /// Name of the unusable schema: `input` or `output`.
         which: &'static str,
         /// Description of the problem with the schema.
         why: String,
@@ -149,7 +148,7 @@ impl Catalog {
     /// Creates a catalog of `tools`.
     ///
     /// # Errors
-    /// A schema does not compile, or two names look alike in some dialect.
+    /// A schema does not compile, or two names are equal apart from separators.
     pub fn new(tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
         Self::with_schemas(tools, Arc::default())?.check_schemas()
     }
@@ -196,8 +195,8 @@ impl Catalog {
     /// Returns a catalog with `tools` in place of those that `owner` offered before, and the tools
     /// that became unavailable.
     ///
-    /// If names look alike, this server's own tool is served. If several other owners offer such a
-    /// name, none of these tools is served, because a caller could reach the wrong one.
+    /// If names are equal apart from separators, this server's own tool is served. If several other
+    /// owners offer the name, no tool is served, because a caller could reach the wrong one.
     fn with_owner_tools(
         &self,
         owner: &str,
@@ -316,7 +315,10 @@ impl Catalog {
         owned.map(|entry| entry.spec())
     }
 
-    /// Checks that no tool has a name that looks like `id` in some dialect.
+    /// Checks that no tool has the name `id`, apart from separators such as `.` and `_`.
+    ///
+    /// # Errors
+    /// A tool has this name.
     fn check_name_free(&self, id: &ToolId) -> Result<(), CatalogError> {
         match self.by_folded_name.get(&*fold_name(id.as_str())) {
             None => Ok(()),

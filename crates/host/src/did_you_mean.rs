@@ -14,9 +14,9 @@ pub(crate) fn nearest<'n>(typed: &str, names: impl Iterator<Item = &'n str>) -> 
     (similarity(best) > 0.75).then_some(best)
 }
 
-/// Returns the `values` that may complete `typed`, best first: values that start with `typed`, then
-/// those with a part that starts with it, then those that contain `typed`, and then those with its
-/// letters in the same order.
+/// Returns the `values` that may complete `typed`, best first: values that start with `typed`,
+/// values with a word that starts with `typed`, values that contain `typed`, and values with the
+/// letters of `typed` in the same order.
 pub(crate) fn rank_completions(typed: &str, values: Vec<String>) -> Vec<String> {
     let typed: String = typed.to_lowercase().chars().take(CHARS_MAX).collect();
     let ranked = values.into_iter().filter_map(|value| {

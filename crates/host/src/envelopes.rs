@@ -1,4 +1,5 @@
-//! Builds the envelopes of finished calls, validates them against their schema and logs them.
+//! Builds the envelopes of finished calls, validates them against their schema and logs them. An
+//! envelope is a JSON object with the outcome, ids and times of a call.
 
 mod ids;
 mod log;
@@ -18,7 +19,8 @@ use crate::secrets::SecretSet;
 
 pub use log::EnvelopeLog;
 
-/// Builder of the envelopes that answer calls. It also validates and logs them.
+/// Builder of envelopes, the JSON objects with outcome, ids and times that answer calls. Also
+/// validates and logs the envelopes.
 #[derive(Debug, Default)]
 pub struct EnvelopeBuilder {
     settings: EnvelopeSettings,
@@ -31,7 +33,8 @@ pub struct EnvelopeBuilder {
 /// Settings for the building of envelopes.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeSettings {
-    /// Handling of an envelope that violates its schema. By default, it is logged and sent.
+    /// Reaction to an envelope that violates its schema. By default, the violation is logged and
+    /// the envelope is sent.
     pub validation: OutputSchemaCheck,
     /// True if equal requests get equal envelopes: ids are derived from the request, and durations
     /// are 0. False by default.
@@ -80,7 +83,8 @@ impl EnvelopeBuilder {
         if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
     }
 
-    /// Builds and logs the envelope of a call with this `origin`, `trace` and `duration`.
+    /// Builds and logs the envelope that reports `outcome` of a call with this `origin`, `trace`
+    /// and `duration`.
     pub fn build(
         &self,
         origin: &EnvelopeRequestInfo,

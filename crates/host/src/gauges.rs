@@ -41,7 +41,7 @@ pub struct JobGauge {
     pub ended: [(&'static str, u64); 3],
 }
 
-/// Number of records on their way to the audit log.
+/// Load of the queue of audit records.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditQueueGauge {
     /// Number of audit records that wait to be written.

@@ -73,7 +73,7 @@ use sharing::JobStoreRateBuckets;
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval between two searches for files of jobs that a server of another machine has removed.
 const FILES_INTERVAL: Duration = Duration::from_secs(3600);
-/// Longest wait until the job store has recorded that this server leaves.
+/// Longest wait until the job store has recorded that this server stops.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
 /// Settings of a server's jobs.
@@ -103,13 +103,15 @@ pub struct JobSettings {
     pub files_bytes_max: u64,
     /// Time for which running jobs may continue when the server drains.
     pub drain: Duration,
-    /// Number that identifies this server's programs, so that the next server finds them.
+    /// Number that marks the programs of this server, so that the next server can find them after a
+    /// crash.
     pub mark: u64,
-    /// Function that ends the programs which a server with the given mark left. It may block.
+    /// Function that ends the programs that a crashed server with the given mark left running. The
+    /// function may block.
     pub end_leftovers: Arc<dyn Fn(u64) + Send + Sync>,
-    /// Function that reports that this server is not frozen, and the time until the next report. If
-    /// that report is overdue, a watchdog ends the programs. After a report of zero, no further one
-    /// is due.
+    /// Function that reports to a watchdog that this server is not frozen, and the time until the
+    /// next report. If that report is overdue, the watchdog ends the programs. After a report of
+    /// zero, no further one is due.
     pub report_alive: Arc<dyn Fn(Duration) + Send + Sync>,
 }
 
@@ -224,7 +226,8 @@ impl JobService {
         );
     }
 
-    /// Returns the store of the rates that servers of a fleet share, if this server is part of one.
+    /// Returns the store of the rate limits that the servers of a fleet share. Returns `None` if
+    /// this server is not part of a fleet.
     pub(crate) fn rate_ledger(&self) -> Option<Arc<dyn SharedRateBucketStore>> {
         if !self.0.is_shared() {
             return None;

@@ -1,6 +1,7 @@
 //! Answers requests with one catalog of tools. Every call passes the checks in `pipeline.rs`.
 //!
-//! The host depends on no socket and no protocol. A dialect encodes its answers.
+//! The host depends on no socket and no protocol. Each dialect (client protocol) encodes the
+//! answers itself.
 
 mod schema_errors;
 mod schemas;
@@ -93,7 +94,8 @@ pub use tool_search::{
 /// Maximum number of change notifications that may wait for one slow listener.
 const CHANGES_MAX: usize = 1024;
 
-/// Answers requests: lists the catalog, runs calls through the gate, and manages jobs.
+/// Core of the server: lists tools, runs calls through the gate (the checks of each call), and
+/// manages jobs.
 pub struct Host {
     live: Arc<ReloadableGate>,
     jobs: Option<JobService>,
@@ -112,7 +114,7 @@ pub struct Gate {
     /// Channel on which changes of tools, resources and prompts reach listeners.
     pub(crate) change_sender: broadcast::Sender<ServerChange>,
     pub(crate) state_sealer: Arc<RequestStateSealer>,
-    /// Tool spec under which limits count the rendering of a prompt.
+    /// Stand-in tool spec under which the limits count requests for prompts.
     pub(crate) prompt_spec: ToolSpec,
     /// Secrets that are redacted from refusals and audit records.
     pub(crate) secrets: SecretSet,
@@ -124,7 +126,8 @@ pub struct Gate {
     pub(crate) input_memory: InputMemoryBudget,
 }
 
-/// Deadlines, output checks and page size of a gate.
+/// Settings of a gate, through which every call passes: deadlines, output checks, page size and
+/// recorded details.
 #[derive(Debug, Clone)]
 pub struct GateSettings {
     /// Deadline of a call if its tool sets none. 60 s by default.
@@ -136,12 +139,12 @@ pub struct GateSettings {
     pub answer_wait: Duration,
     /// Time that a cancelled call has to stop by itself before it is dropped. 1 s by default.
     pub cancel_grace: Duration,
-    /// Handling of tool output that violates the tool's schema. By default, schemas are enforced.
+    /// Rules for tool output that violates the tool's schema. By default, such output is refused.
     pub output_checks: OutputSchemaCheckRules,
     /// Maximum number of tools in one page of a list. 200 by default.
     pub page_size: usize,
-    /// Amount of a call's arguments that audit records contain. By default, only what the call acts on,
-    /// such as a path or a command line.
+    /// Detail with which audit records show a call's arguments. By default, only the subject of the
+    /// call, such as a path or a command line.
     pub recorded_arguments: AuditArgumentDetail,
     /// True if the arguments and results of recent calls that changed something or failed are kept
     /// in memory, for the console. False by default.
@@ -191,8 +194,7 @@ pub fn job_resources(handle: &JobsToolHandle) -> Arc<dyn ResourceSource> {
 }
 
 impl Gate {
-    /// Creates a gate around `catalog`, without resources, prompts and skills, without secrets and
-    /// without an observer.
+    /// Creates a gate around `catalog` that has no resources, prompts, skills, secrets or observer.
     pub fn new(
         catalog: Catalog,
         policy: ToolPolicy,
@@ -305,7 +307,8 @@ impl Host {
         rejected
     }
 
-    /// Returns the audit log, which the next gate has to use as well.
+    /// Returns the audit log of this host. A gate that replaces the current gate must use the same
+    /// log.
     pub fn audit(&self) -> Arc<AuditLog> {
         self.gate().audit.clone()
     }
@@ -313,7 +316,7 @@ impl Host {
     /// Seals request states with a key that is derived from `secret`, so that every server with
     /// this secret accepts the states. Without this call, the key is random.
     ///
-    /// To be called before the first request. States that were sealed earlier become invalid.
+    /// Call this function before the first request. States that were sealed earlier become invalid.
     pub fn share_request_states(&self, secret: &[u8]) {
         self.gate().state_sealer.share(secret);
     }
@@ -334,7 +337,7 @@ impl Host {
         &self.envelopes
     }
 
-    /// Connects this host's jobs to the tools that were created with `handle`.
+    /// Connects the `jobs.*` tools, which were created with `handle`, to the jobs of this host.
     pub fn with_job_tools(self, handle: &JobsToolHandle) -> Self {
         if let Some(jobs) = &self.jobs {
             handle.set(jobs);
@@ -342,14 +345,15 @@ impl Host {
         self
     }
 
-    /// Connects this host's gate to the search tools that were created with `handle`.
+    /// Connects the tools of tool search, which were created with `handle`, to the gate of this
+    /// host.
     pub fn with_tool_search_tools(self, handle: &ToolSearchHandle) -> Self {
         handle.set(&self.live);
         self
     }
 
-    /// Returns the id of the tool with the name `name` in any spelling, even if it is hidden from
-    /// some callers.
+    /// Returns the id of the tool with the name `name` and any separators (`files.read` or
+    /// `files_read`), even if the tool is hidden from some callers.
     pub fn tool_id(&self, name: &str) -> Option<ToolId> {
         let gate = self.gate();
         gate.catalog.snapshot().find_named(name).map(|entry| entry.spec().id.clone())
@@ -385,7 +389,7 @@ impl Host {
     /// changed.
     ///
     /// Returns the tools of any owner that became unavailable. If several owners offer names that
-    /// look alike in some dialect, none of these tools is served.
+    /// are equal apart from separators, none of these tools is served.
     pub fn offer_tools(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<RejectedTool> {
         let (gate, changed, rejected) = self.live.offer_tools(owner, tools);
         if changed {
@@ -509,15 +513,15 @@ impl Host {
     /// Changes the maximum numbers of running jobs, in total and of one caller. Running jobs
     /// continue.
     ///
-    /// To be called within a runtime, because it may start jobs.
+    /// Call this function within a Tokio runtime, because it may start jobs.
     pub fn limit_jobs(&self, running_max: usize, running_per_caller: usize) {
         if let Some(jobs) = &self.jobs {
             jobs.limit(running_max, running_per_caller);
         }
     }
 
-    /// Stops beginning queued jobs if other servers can run them. Call this as soon as the server
-    /// is to stop.
+    /// Stops beginning queued jobs if other servers can run them. Call this function as soon as the
+    /// server is to stop.
     pub fn leave_waiting_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.leave_waiting();

@@ -37,8 +37,8 @@ pub struct ContentLibrary {
     pub prompts: Vec<Arc<dyn PromptSource>>,
     /// Sources of skills.
     pub skills: Vec<Arc<dyn SkillSource>>,
-    /// Sources that appear and disappear while the server runs, such as upstreams. They come after
-    /// all other sources.
+    /// Sources that appear and disappear while the server runs, such as upstreams. Lists contain
+    /// them after all other sources.
     pub dynamic_sources: Option<Arc<dyn DynamicContentSources>>,
     /// Channel on which changes of resources, prompts and skills are published.
     pub changes: ChangeFeed,
@@ -54,7 +54,8 @@ pub trait DynamicContentSources: Send + Sync + 'static {
     fn skills(&self) -> Vec<Arc<dyn SkillSource>>;
     /// Returns usage instructions for tools, each with the name of the owner of the tools.
     fn instructions(&self) -> Vec<(String, String)>;
-    /// Releases everything that the sources remember about `session`, which has ended.
+    /// Releases everything that the sources remember about the client session `session`, which has
+    /// ended.
     fn end_session(&self, session: &str);
 }
 
@@ -104,7 +105,8 @@ pub(crate) struct CallerContentRequest<'g> {
     call: ToolCall,
 }
 
-/// Combined result of a request to several sources: whether any answered, and the first failure.
+/// Combined result of a request to several sources: whether any source answered, and the first
+/// failure.
 #[derive(Default)]
 struct MultiSourceRequestOutcome {
     any_answered: bool,
@@ -112,8 +114,8 @@ struct MultiSourceRequestOutcome {
 }
 
 impl MultiSourceRequestOutcome {
-    /// Returns the answer of a source. If the source failed, logs the failure and remembers the
-    /// first failure.
+    /// Returns the answer of the source named `source`. If the source failed, logs the failure,
+    /// remembers the first failure, and returns `None`.
     fn accept<T>(&mut self, source: &str, answer: Result<T, CallError>) -> Option<T> {
         match answer {
             Ok(answer) => {
@@ -154,8 +156,8 @@ impl<'g> CallerContentRequest<'g> {
         sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
     }
 
-    /// Returns true if the caller may list the contents of sources to which the rules of the tool
-    /// `guard` apply.
+    /// Returns true if the caller may list the entries of sources to which the policy rules of the
+    /// tool `guard` apply.
     fn may_list(&self, guard: &ToolSpec) -> bool {
         self.gate.policy.may_list(&self.call.caller, guard)
     }
@@ -206,8 +208,8 @@ impl<'g> CallerContentRequest<'g> {
         CallError::NotFound { message: format!("no resource is at `{}`{hint}", truncate_uri(uri)) }
     }
 
-    /// Returns the context for asking one of `count` sources that are asked in turn. Each source
-    /// gets an equal share of the deadline.
+    /// Returns the context for asking one of `count` sources, one after the other. Each source gets
+    /// an equal share of the deadline.
     fn shared_look_context(&self, count: usize) -> CallContext {
         let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         CallContext::new(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)
@@ -465,7 +467,8 @@ impl<'g> CallerContentRequest<'g> {
 }
 
 impl Gate {
-    /// Watches the lists of prompts and resources for as long as the returned guard is kept.
+    /// Watches the lists of prompts and resources, as the arguments say, for as long as the
+    /// returned guard is kept.
     pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> KeepActiveGuard {
         let changes = &self.library.changes;
         let sources = self.library.all_resources();
@@ -477,7 +480,7 @@ impl Gate {
     }
 }
 
-/// Returns a copy of the call without its target and input, for a request to another target.
+/// Returns a copy of `call` without its target and input, for a request to another target.
 fn copy_call(call: &ToolCall) -> ToolCall {
     ToolCall {
         tool: String::new(),

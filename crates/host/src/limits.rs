@@ -49,7 +49,7 @@ pub struct CallLimits {
     rates: Option<RateLimits>,
     /// True if rates count for all servers of a fleet together.
     shares_rates: bool,
-    /// Reaction to calls that cannot be counted for all servers of a fleet.
+    /// Policy for calls that cannot be counted, because the store of shared rates is unavailable.
     uncounted: RateOutagePolicy,
     /// Rates that the servers of a fleet share, if the host is part of a fleet.
     shared_rates: OnceLock<Arc<SharedRates>>,
@@ -60,7 +60,7 @@ pub struct CallLimits {
     refusals: Option<RefusalRateLimits>,
 }
 
-/// Proof that the limits admitted a call. Dropping it frees the call's slots.
+/// Proof that the limits admitted a call. Dropping the proof frees the call's slots.
 pub(crate) struct CallSlot {
     #[allow(dead_code, reason = "held, and given back on drop")]
     pool_permit: OwnedSemaphorePermit,
@@ -70,7 +70,7 @@ pub(crate) struct CallSlot {
     caller_share: Option<CallerPoolPermit>,
 }
 
-/// Reaction to a call that finds no free slot: wait for a slot, or refuse the call.
+/// Limit on the wait of a call for a free slot: a bounded time, or endless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SlotWaitPolicy {
     Bounded,
@@ -143,7 +143,7 @@ impl CallLimits {
         self.traffic_budgets.is_some()
     }
 
-    /// Counts `bytes` of input or output against the budget of `caller`.
+    /// Charges `bytes` of input or output to the budget of `caller`, even beyond the limit.
     pub(crate) fn count_traffic(&self, caller: &Caller, bytes: u64) {
         if let Some(budgets) = &self.traffic_budgets {
             budgets.charge(caller, bytes);
@@ -156,10 +156,10 @@ impl CallLimits {
         Self { refusals: Some(RefusalRateLimits::new(burst, per_second)), ..self }
     }
 
-    /// Counts a refused call of `caller`.
+    /// Charges a refused call to the refusal limit of `caller`.
     ///
     /// # Errors
-    /// The caller had too many refused calls. In that case the call must leave no record.
+    /// The caller had too many refused calls. In that case the call must leave no audit record.
     pub(crate) fn count_refusal(&self, caller: &Caller) -> Result<(), CallError> {
         self.refusals.as_ref().map_or(Ok(()), |refusals| refusals.take(caller))
     }
@@ -185,8 +185,8 @@ impl CallLimits {
         Ok(Self { rates: Some(RateLimits::new(rules, MonotonicClock)?), ..self })
     }
 
-    /// Makes the rates count for all servers of a fleet together, if the host is part of one.
-    /// `uncounted` applies while their store is unavailable.
+    /// Makes the rates count for all servers of a fleet together, if the host is part of a fleet.
+    /// The policy `uncounted` applies while the store of shared rates is unavailable.
     pub fn with_shared_rates(self, uncounted: RateOutagePolicy) -> Self {
         Self { shares_rates: true, uncounted, ..self }
     }
@@ -237,7 +237,8 @@ impl CallLimits {
         self
     }
 
-    /// Counts a call of `spec` against the rates, and waits for its slot for a bounded time.
+    /// Counts a call of the tool `spec` against the rate limits, and waits for a call slot for a
+    /// bounded time.
     ///
     /// # Errors
     /// A limit is exceeded, no slot becomes free in time, or `cancel` is cancelled.
@@ -251,8 +252,8 @@ impl CallLimits {
         self.admit_counted(caller, spec, cancel).await
     }
 
-    /// Waits for a slot for a bounded time, for a call of `spec` that was counted against the rates
-    /// before.
+    /// Waits for a call slot for a bounded time. The call of the tool `spec` was counted against
+    /// the rate limits before.
     ///
     /// # Errors
     /// No slot becomes free in time, or `cancel` is cancelled.
@@ -265,10 +266,10 @@ impl CallLimits {
         self.acquire_slot(caller, spec, cancel, SlotWaitPolicy::Bounded).await
     }
 
-    /// Counts a call of `spec` against the byte and rate limits of `caller`.
+    /// Counts a call of the tool `spec` against the rate limits of `caller`.
     ///
     /// # Errors
-    /// A limit is exceeded.
+    /// A rate limit is exceeded, or the byte budget of `caller` is used up.
     pub(crate) async fn count_call(
         &self,
         caller: &Caller,
@@ -292,8 +293,8 @@ impl CallLimits {
         rates.take(caller, spec).inspect_err(|_| shared.give_back(bucket))
     }
 
-    /// Waits for a slot for a job that calls `spec`, for as long as it takes. The call was counted
-    /// when the job was accepted.
+    /// Waits without a time limit for a call slot, for a job that calls the tool `spec`. The call
+    /// was counted against the rate limits when the job was accepted.
     pub(crate) async fn admit_job(
         &self,
         caller: &Caller,
@@ -429,7 +430,7 @@ impl CallSlotPool {
     }
 }
 
-/// A position in the queue of calls that wait for a slot of a pool. Dropping it frees the position.
+/// A position in the queue for the slots of a pool. Dropping the value frees the position.
 struct CallQueuePlace<'a>(&'a AtomicUsize);
 
 impl<'a> CallQueuePlace<'a> {

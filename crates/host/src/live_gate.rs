@@ -10,10 +10,10 @@ use crate::catalog::RejectedTool;
 use crate::library::ContentLibrary;
 use crate::{Gate, Host};
 
-/// Largest message in bytes for which a gate has memory by default.
+/// Size in bytes of the default memory budget for the input of all callers.
 const MESSAGE_BYTES: usize = 32 << 20;
 
-/// The gate that new calls pass. A reload of the settings replaces it.
+/// The gate (checks, catalog and limits) that new calls pass. A reload of the settings replaces it.
 pub(crate) struct ReloadableGate(RwLock<Arc<Gate>>);
 
 impl ReloadableGate {
@@ -21,7 +21,7 @@ impl ReloadableGate {
         Self(RwLock::new(Arc::new(gate)))
     }
 
-    /// Returns the current gate. A call uses the same gate from its beginning to its end.
+    /// Returns the current gate, through which a call passes from its beginning to its end.
     pub(crate) fn current(&self) -> Arc<Gate> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -115,7 +115,8 @@ async fn pass_gate<R: GatedRequest>(
 }
 // endregion
 
-/// Checks and runs `request`, which leaves no audit record (such as the list of a folder).
+/// Checks and runs `request`, which leaves no audit record, such as a request for the list of a
+/// folder.
 pub(crate) async fn look<R: GatedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
@@ -193,8 +194,8 @@ impl CallContext {
         Self { ctx, cancel: call.cancel.clone(), time_limit, answer_clock, _redaction: redaction }
     }
 
-    /// Lets the result of the tool `spec` refer to stored output, if the tool stores any and the
-    /// caller can read it.
+    /// Allows the result of the tool `spec` to refer to stored output, if the tool stores any and
+    /// the caller can read it.
     pub(crate) fn with_output_access(mut self, gate: &Gate, spec: &ToolSpec) -> Self {
         self.ctx.may_read_output =
             spec.stores_output && gate.shows_tool(&self.ctx.caller, OUTPUT_TOOL);
@@ -213,9 +214,9 @@ impl CallContext {
     }
 }
 
-/// Runs a call's work until it ends, its deadline passes or its caller cancels.
+/// Runs the future `work` of a call until it ends, its deadline passes or its caller cancels.
 ///
-/// A stopped tool has the cancel grace period to finish. After that, it is dropped.
+/// A stopped tool has the cancel grace period to finish. After that, `work` is dropped.
 async fn run_bounded<T>(
     gate: &Gate,
     context: &CallContext,
@@ -226,8 +227,8 @@ async fn run_bounded<T>(
     run_with_deadline(gate, context, work).await
 }
 
-/// Runs a request's work that needs no slot until it ends, its deadline passes or its caller
-/// cancels.
+/// Runs the future `work` of a request that needs no slot, until it ends, its deadline passes or
+/// its caller cancels.
 pub(crate) async fn run_with_deadline<T>(
     gate: &Gate,
     context: &CallContext,
@@ -243,7 +244,8 @@ pub(crate) async fn run_with_deadline<T>(
     Err(reason)
 }
 
-/// Runs work that leaves no audit record, such as listing. A panic becomes an error.
+/// Runs the future `work`, which leaves no audit record, such as a list request. Returns a panic as
+/// an error.
 pub(crate) async fn run_unrecorded<T>(
     gate: &Gate,
     context: &CallContext,

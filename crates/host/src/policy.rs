@@ -49,8 +49,8 @@ const SCOPES: &str = "scopes";
 pub struct ToolPolicy {
     /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
     rules: Vec<CompiledPolicyRule>,
-    /// Number of leading rules that come from the `[tools]` settings. These depend on the tool
-    /// alone.
+    /// Number of leading rules that come from the `[tools]` settings. These rules depend on the
+    /// tool alone.
     tools_rule_count: usize,
     /// True if `tools.allow`, the last rule of the `[tools]` settings, allows all tools.
     allows_all: bool,
@@ -65,7 +65,8 @@ pub struct ToolPolicy {
     scopes: TokenScopes,
 }
 
-/// Policy rules that concern a tool.
+/// Indexes of the policy rules that concern one tool, with the properties of the tool on which they
+/// depend.
 struct ToolRules {
     effects: Effects,
     ruled_as: Option<ToolId>,
@@ -89,7 +90,7 @@ pub(crate) enum PolicyRequestKind {
     TextPrompt,
 }
 
-/// One policy rule that was checked, and the result.
+/// Result of checking one policy rule for a request.
 pub(crate) struct PolicyRuleEvaluation {
     rule: PolicyRuleName,
     effect: PolicyEffect,
@@ -105,11 +106,11 @@ struct PolicyVerdictWithRule<'p> {
 /// Visibility of a tool for one caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToolVisibility {
-    /// Visibility of a tool that the caller may see.
+    /// The caller may see the tool.
     Shown,
     /// The tool is not available for this reason, which the caller may know.
     Unavailable(String),
-    /// Visibility of a tool that the caller must not learn of.
+    /// The caller must not learn that the tool exists.
     Hidden,
 }
 
@@ -245,7 +246,7 @@ impl ToolPolicy {
         self.scopes.check(known)
     }
 
-    /// Decides about a call of the tool `spec` with `input`.
+    /// Decides if `caller` may call the tool `spec` with `input`. Returns a permit, or the denial.
     pub(crate) fn authorise(
         &self,
         caller: &Caller,
@@ -255,7 +256,8 @@ impl ToolPolicy {
         self.decide_permit(&PolicyRequest { caller, spec, input, kind: PolicyRequestKind::Tool })
     }
 
-    /// Decides about a request for a resource or a prompt, to which the rules of a tool apply.
+    /// Decides if `caller` may make a request for a resource or a prompt, to which the policy rules
+    /// of the tool `spec` apply. Returns a permit, or the denial.
     pub(crate) fn authorise_guarded(
         &self,
         caller: &Caller,
@@ -265,7 +267,8 @@ impl ToolPolicy {
         self.decide_permit(&PolicyRequest { caller, spec, input, kind: PolicyRequestKind::Guarded })
     }
 
-    /// Decides about a text-only prompt. `spec` is the common spec of all such prompts.
+    /// Decides if `caller` may get a text-only prompt. `spec` is the common spec of all such
+    /// prompts.
     pub(crate) fn authorise_text_prompt(
         &self,
         caller: &Caller,
@@ -368,8 +371,8 @@ impl ToolPolicy {
         })
     }
 
-    /// Returns true if `caller` may list the contents of sources to which the rules of `spec`
-    /// apply: its token has the needed scope.
+    /// Returns true if the token of `caller` has the scope that is needed to list the entries of
+    /// sources to which the policy rules of the tool `spec` apply.
     pub(crate) fn may_list(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         self.scopes.check_scope(caller, spec) == ScopeCheck::Satisfied
     }

@@ -110,7 +110,7 @@ impl Host {
     /// answers with questions.
     ///
     /// # Errors
-    /// The sealed state is not of this caller and request, or is too old.
+    /// The sealed state belongs to another caller or request, or is too old.
     fn prepare_request(
         &self,
         gate: &Gate,

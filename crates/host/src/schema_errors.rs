@@ -10,8 +10,7 @@ const CHARS_MAX: usize = 300;
 /// the length, and the computation takes time in proportion to it.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Describes the schema violation `error` in plain words. `schema` is the whole schema that was
-/// violated.
+/// Describes the schema violation `error` in plain words. `schema` is the complete violated schema.
 pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> String {
     let subschema = failing_subschema(error, schema);
     match error.kind() {
@@ -30,7 +29,7 @@ pub(crate) fn describe_error(error: &ValidationError<'_>, schema: &Value) -> Str
     }
 }
 
-/// Returns the part of `schema` that contains the violated keyword.
+/// Returns the subschema of `schema` that contains the violated keyword.
 fn failing_subschema<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s Value {
     let keyword = error.schema_path().as_str();
     let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);

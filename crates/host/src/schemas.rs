@@ -35,17 +35,17 @@ const ERRORS_BYTES_MAX: u64 = 32 << 20;
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of comparisons (about 1 ms) in a validation on a thread that serves calls.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
-/// Maximum number of repair passes over a call's arguments. The second repairs unquoted values.
+/// Maximum number of passes that repair a call's arguments. Unquoted values need a second pass.
 const REPAIR_ROUNDS_MAX: usize = 2;
 
-/// A schema of messages that belongs to no single tool.
+/// Id of a schema of messages that is shared by all tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SharedSchemaId {
     /// Schema of the envelope with the outcome of a call.
     Envelope,
     /// Schema of one request in a log of requests.
     RequestEnvelope,
-    /// Schema of the common part of all tool calls.
+    /// Schema of the data that all tool calls have in common.
     ToolIo,
 }
 

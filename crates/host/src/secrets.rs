@@ -102,8 +102,8 @@ impl SecretSet {
         Self { hidden: self.hidden.clone(), names: self.names.clone(), ..Self::from_values(all) }
     }
 
-    /// Adds `values` to the secrets. These values are redacted from results and events of tools as
-    /// well.
+    /// Adds `values` to the secrets. Unlike other secrets, these values are also redacted from
+    /// results and events of tools.
     pub fn with_hidden_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
         let shown = SecretValueMatcher::new(values).map(Arc::new);

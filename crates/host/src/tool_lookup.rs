@@ -9,8 +9,8 @@ use crate::pipeline::tool_requests::CalledTool;
 use crate::{Gate, tool_search};
 
 impl Gate {
-    /// Returns the tool with the name `name` in any spelling. A tool that is hidden from the caller
-    /// counts as unknown.
+    /// Returns the tool with the name `name` and any separators (`files.read` or `files_read`). A
+    /// tool that is hidden from the caller counts as unknown.
     pub(crate) fn find(
         &self,
         caller: &Caller,
@@ -39,7 +39,8 @@ impl Gate {
         }
     }
 
-    /// Returns true if the tool with the name `name` exists and `caller` sees it.
+    /// Returns true if the tool with the name `name` and any separators exists and `caller` sees
+    /// it.
     pub(crate) fn shows_tool(&self, caller: &Caller, name: &str) -> bool {
         self.catalog.snapshot().has_visible(name, |spec| self.policy.shows(caller, spec))
     }

@@ -58,15 +58,15 @@ pub enum ToolListSelection {
 /// Callers for whom the search remembers the queries that led to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolSearchMemoryScope {
-    /// Queries are remembered for nobody.
+    /// No queries are remembered.
     Off,
     /// Queries are remembered for the session in which they were asked.
     #[default]
     Session,
     /// Queries are remembered for the caller who asked them, until the server stops.
     Caller,
-    /// Queries are remembered for all callers, until the server stops. They rank tools and are
-    /// never shown.
+    /// Queries are remembered for all callers, until the server stops. They rank tools, and no
+    /// caller sees them.
     Shared,
 }
 

@@ -6,7 +6,8 @@ use crate::secrets::{REDACTED, SecretSet};
 
 /// Longest subject of a call (such as its path or command line) in an audit record, in characters.
 const SUBJECT_CHARS_MAX: usize = 200;
-/// Longest text of a recorded argument, in characters. File contents are longer than that.
+/// Maximum length of a recorded text argument, in characters. Longer texts, such as the contents of
+/// files, are cut.
 const TEXT_CHARS_MAX: usize = 200;
 /// Maximum number of values in the recorded arguments of a call.
 const VALUES_MAX: usize = 100;
@@ -140,7 +141,8 @@ fn command_line(input: &Value) -> Option<String> {
     Some(line)
 }
 
-/// Returns the first argument in `input` that names a subject, or the file of the first edit.
+/// Returns the subject of a call with `input`: the value of the argument whose name comes first in
+/// [`SUBJECT_NAMES`], or the file of the first edit.
 fn named_subject(input: &Value) -> Option<String> {
     let first_edit = || first_subject(input.get("edits")?.as_array()?.first()?, &SUBJECT_NAMES);
     first_subject(input, &SUBJECT_NAMES).or_else(first_edit)

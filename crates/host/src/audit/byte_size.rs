@@ -6,9 +6,11 @@ use toolgate_contract::{
     ResourceData, ToolOutput, ToolRunStatus,
 };
 
-/// An input or output whose size the audit record of a call contains.
+/// An input or output of a call, with the size and the failure that the call's audit record
+/// contains.
 pub(crate) trait AuditSizeEstimate {
-    /// Returns the approximate size of the value in bytes. Each implementation documents its parts.
+    /// Returns the approximate size of the value in bytes. The comment of each implementation says
+    /// which data count.
     fn bytes(&self) -> u64;
 
     /// Returns the error message, if the value is the output of a tool that reported a failure, or
@@ -56,7 +58,7 @@ impl AuditSizeEstimate for ToolOutput {
     }
 }
 
-/// Words that mark the lines in which programs name the cause of their failure.
+/// Words that mark a line of a program's output as the cause of the program's failure.
 const CAUSE_WORDS: [&str; 3] = ["error", "fatal", "panicked"];
 
 /// Returns one line about the failed program with the structured `result`: how it ended, and the

@@ -1,4 +1,4 @@
-//! Audit records as readers of the log see them.
+//! Audit records that were read from the log, and the filter that selects some of them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use toolgate_contract::fold_name;
 
 use super::step_times::CallStepTimes;
 
-/// Outcome of a successful call in its audit record.
+/// Outcome in the audit record of a successful call.
 const OK: &str = "ok";
 /// Outcome in a filter that also selects all calls that the policy refused.
 pub(super) const REFUSED: &str = "refused";
@@ -25,7 +25,7 @@ pub struct ParsedAuditRecord {
     pub dialect: String,
     /// Id of the job, if the call ran as a job.
     pub job: Option<String>,
-    /// Trace context in the format of `traceparent`.
+    /// W3C trace context of the call, in the format of the HTTP header `traceparent`.
     pub trace: Option<String>,
     /// Id of the client session that made the call, if there is one.
     pub session: Option<String>,
@@ -35,7 +35,7 @@ pub struct ParsedAuditRecord {
     pub decision: Option<String>,
     /// Name of the policy rule that made the decision.
     pub rule: Option<String>,
-    /// Outcome of the call in one word.
+    /// Outcome of the call in one word, such as `ok`.
     pub outcome: String,
     /// First line of the error message that the caller got.
     pub error: Option<String>,
@@ -81,7 +81,8 @@ impl ParsedAuditRecord {
         self.outcome == OK
     }
 
-    /// Returns the tool's name in its MCP spelling, so that names from all dialects are equal.
+    /// Returns the tool's name with `_` for each separator, so that the spellings of all dialects
+    /// are equal.
     pub fn folded_tool(&self) -> String {
         fold_name(&self.tool).into_owned()
     }
@@ -92,7 +93,8 @@ impl ParsedAuditRecord {
 pub struct AuditRecordFilter {
     /// Name of the caller whose calls are selected.
     pub caller: Option<String>,
-    /// Name of the tool in any spelling, or a prefix of the name followed by `*`.
+    /// Name of the tool with any separators (`files.read` or `files_read`), or a prefix of the name
+    /// followed by `*`.
     pub tool: Option<String>,
     /// Outcome of the selected calls in one word. `refused` also selects calls that the policy
     /// refused, whatever their outcome.
@@ -101,7 +103,7 @@ pub struct AuditRecordFilter {
     pub failed: bool,
     /// Earliest start of a selected call.
     pub since: Option<Timestamp>,
-    /// Part of the subject of selected calls, such as the name of a file.
+    /// Text that the subject of a selected call contains, such as the name of a file.
     pub subject: Option<String>,
 }
 

@@ -156,7 +156,7 @@ impl AuditChainEnd {
 
 /// A parsed line of the audit log without its line break, not yet verified.
 pub(super) struct AuditChainLine<'l> {
-    /// Part of the log line that its `mac` covers.
+    /// Bytes of the log line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
     /// The `mac` of the previous file's last line, which only the first line of a file contains.

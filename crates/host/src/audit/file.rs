@@ -30,10 +30,10 @@ pub(super) struct ChainedAuditLog {
     lines: Vec<u8>,
 }
 
-/// End of the audit log as the writer finds it before the next write.
+/// End of the audit log that the writer has found before its next write.
 struct AuditLogEnd {
     head: AuditChainBounds,
-    /// Body of a log line to write before all others, such as a recovery note.
+    /// JSON object of an extra log line to write before the next records, such as a recovery note.
     notice: Option<String>,
     /// True if the log's last line is incomplete, so that a line break must be written first.
     torn: bool,
@@ -56,8 +56,8 @@ impl ChainedAuditLog {
         Ok(chain)
     }
 
-    /// Locks the log and appends the JSON objects `bodies` as lines: all of them, or none on
-    /// failure.
+    /// Locks the log and appends the JSON objects `bodies` as lines. If that fails, none of them is
+    /// appended.
     pub(super) fn open_append(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
         self.lock()?;
         let added = self.append_locked(bodies);
@@ -121,7 +121,7 @@ impl ChainedAuditLog {
         Ok(())
     }
 
-    /// Finds the end of the log, whichever process wrote last or crashed.
+    /// Finds the current end of the log, even if another process wrote to the log or crashed.
     fn find_end(&mut self) -> io::Result<AuditLogEnd> {
         if !is_at(&self.path, &self.file) {
             self.file = append(&self.path)?;
@@ -148,7 +148,8 @@ impl ChainedAuditLog {
         }
     }
 
-    /// Advances from the recorded end `head` to the actual end of a log file of `size` bytes.
+    /// Finds the end of a log file of `size` bytes, starting at the recorded end `head`. Logs an
+    /// error if records are missing or another program wrote to the file.
     fn advance_to_end(&self, mut head: AuditChainBounds, size: u64) -> io::Result<AuditLogEnd> {
         if size < head.newest_bytes {
             let path = self.path.display();
@@ -188,8 +189,8 @@ impl ChainedAuditLog {
         Ok(rest)
     }
 
-    /// Begins a new chain of sealed lines, because the head file is missing or sealed with another
-    /// key.
+    /// Begins a new chain of sealed lines in a new file. `no_head` is true if the head file is
+    /// empty. Otherwise, the seal of the head file is invalid.
     fn begin_chain(&mut self, no_head: bool) -> io::Result<AuditLogEnd> {
         let newest = [self.path.clone(), rotated_path(&self.path, 1)];
         let before = newest.iter().find_map(|path| last_line(path).transpose()).transpose()?;
@@ -214,7 +215,7 @@ impl ChainedAuditLog {
         Ok(AuditLogEnd { head, notice, torn: false })
     }
 
-    /// Rotates the log and continues in a new file.
+    /// Rotates the log files, and returns the end of the log before the first line of the new file.
     fn rotate(&mut self, mut head: AuditChainBounds) -> io::Result<AuditChainBounds> {
         // The head is written first: after a crash here, no removed line counts as missing.
         if let Some(from) = self.first_line_after_rotation()? {
@@ -317,7 +318,7 @@ fn read_at_most(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Opens the file at `path`, if there is one.
+/// Opens the file at `path` for reading. Returns `None` if the file does not exist.
 pub(super) fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -326,7 +327,7 @@ pub(super) fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Returns the first line of the file at `path`, if there is one.
+/// Returns the first line of the file at `path`. Returns `None` if the file does not exist.
 pub(super) fn first_line(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = open_if_exists(path)? else { return Ok(None) };
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! Fuzzes a log that is changed without its key.
+//! Fuzzes the verification of an audit log that was changed by someone without its key.
 
 use super::chain::{AuditChainBounds, AuditChainEnd, AuditChainLine, AuditKey};
 use super::verify::{VerifiedAuditLog, verify_text};

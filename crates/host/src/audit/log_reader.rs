@@ -58,7 +58,8 @@ pub fn newest_records(
 /// Calls are recorded when they end.
 const SLACK: SignedDuration = SignedDuration::from_hours(24);
 
-/// Returns the audit log file and its rotated files that exist, newest first.
+/// Returns the paths of the audit log file and its rotated files, newest first. Skips missing
+/// files.
 fn newest_first(path: &Path) -> impl Iterator<Item = PathBuf> {
     let rotated = (1..FILES_MAX).map(move |number| rotated_path(path, number));
     std::iter::once(path.to_owned()).chain(rotated.take_while(|path| path.exists()))
@@ -103,8 +104,8 @@ impl AuditLogFollower {
         (self.inode, self.offset)
     }
 
-    /// Returns true if the log file that was read last still exists and is at least as long as the
-    /// part that was read.
+    /// Returns true if the log file that was read last still exists and has at least as many bytes
+    /// as were read.
     pub(super) fn is_position_kept(&self) -> bool {
         let kept = |path: PathBuf| {
             let metadata = std::fs::metadata(path).ok()?;

@@ -31,7 +31,7 @@ const STORED_WAIT: Duration = Duration::from_secs(10);
 /// that misses some loses no records, because it reads them from the log file.
 const NOTICES_MAX: usize = 64;
 
-/// Start of the last member in each audit record's JSON.
+/// JSON text before the last member of each audit record, which identifies the server process.
 const SERVER_START: &str = ",\"server\":\"";
 /// Maximum number of audit records that may wait for a listener to live records.
 const LIVE_RECORDS_MAX: usize = 1024;
@@ -47,7 +47,7 @@ pub(super) struct AuditRecordQueue {
     written: Condvar,
     /// Path of the audit log, if it is a file.
     pub(super) file: Option<PathBuf>,
-    /// Identity of this process, as the last member in each record's JSON.
+    /// JSON text of the last member of each audit record, which identifies this process.
     server_suffix: String,
     /// Channel for the names of callers whose audit records were just written.
     pub(super) written_callers: broadcast::Sender<Arc<str>>,
@@ -69,7 +69,7 @@ pub(super) struct AuditRecordQueue {
 #[derive(Default)]
 struct PendingAuditRecords {
     records: Vec<(AuditRecord, OwnedSemaphorePermit)>,
-    /// Number of records that were ever queued. `written` is the number of those that are written.
+    /// Number of audit records that were ever queued, including those that are already written.
     pushed: u64,
     written: u64,
     /// True if a flush waits for the writer thread.
@@ -84,7 +84,7 @@ struct PendingAuditRecords {
 pub(super) enum AuditRecordSink {
     /// A stream such as standard error, whose records are not sealed.
     Stream(Box<dyn Write + Send>),
-    /// Absence of a target: audit records are not written, because the log is off.
+    /// Discards all audit records, because the log is off.
     Discard,
     /// A log file whose records are chained by seals.
     Chain(Box<ChainedAuditLog>),
@@ -94,7 +94,7 @@ pub(super) enum AuditRecordSink {
 #[derive(Default)]
 struct AuditRecordBatch {
     text: Vec<u8>,
-    /// Range of each record within the batch's text, without its line break.
+    /// Byte range of each record within the batch's text, without its line break.
     bodies: Vec<Range<usize>>,
     /// Number of bytes of the batch already written to a stream.
     written_bytes: usize,
@@ -132,7 +132,7 @@ impl AuditRecordQueue {
         suffix.and_then(|suffix| suffix.strip_suffix("\"}")) == Some(server)
     }
 
-    /// Turns this queue into that of an audit log that is off: records reach only the listeners.
+    /// Converts this queue for an audit log that is off: records are only sent to listeners.
     pub(super) fn for_listeners_only(self) -> Self {
         Self { is_kept: false, ..self }
     }
@@ -144,7 +144,7 @@ impl AuditRecordQueue {
     /// Reserves a queue slot for one audit record, and waits up to 2 s for a free slot.
     ///
     /// # Errors
-    /// No slot is free in time, or the log is strict and writes to it fail.
+    /// No slot is free in time, or the log is strict and its last write has failed.
     pub(super) async fn reserve_place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let stuck = self.strict && self.failing.load(Ordering::Relaxed);
         if let Some(place) = self.places.clone().try_acquire_owned().ok().filter(|_| !stuck) {
@@ -233,8 +233,8 @@ impl AuditRecordQueue {
         self.to_write.notify_one();
     }
 
-    /// Removes and returns the queued audit records after a short gathering time. Returns `None` if
-    /// the queue is closed.
+    /// Waits for queued audit records, then up to 5 ms for more, and removes and returns them all.
+    /// Returns `None` if the queue is closed and empty.
     fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
         let mut pending = self.lock_pending();
         while pending.records.is_empty() {
@@ -295,7 +295,7 @@ impl AuditRecordQueue {
         }
     }
 
-    /// Notifies listeners of the callers whose records were written.
+    /// Notifies listeners which callers have new audit records.
     ///
     /// Records about reads of the log itself are left out. Otherwise each read would trigger
     /// another notification.

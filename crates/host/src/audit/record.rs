@@ -105,7 +105,7 @@ pub(super) struct AuditRecord {
     steps_us: Option<Box<CallStepTimes>>,
 }
 
-/// Returns the part of a tool's name that is recorded.
+/// Returns a tool's name for its audit record, cut after 200 characters.
 fn truncate_name(name: &str) -> String {
     // A character has at least one byte, so this test suffices.
     match name.len() <= NAME_CHARS_MAX {
@@ -288,7 +288,7 @@ impl<'a> OpenAuditRecord<'a> {
         self.open = None;
     }
 
-    /// Redacts `secrets` from the tool's name, which the caller chose freely.
+    /// Redacts `secrets` from the recorded name of the tool, which the caller chose freely.
     pub(crate) fn redact_tool(mut self, secrets: &SecretSet) -> Self {
         if let Some((_, record, _)) = &mut self.open
             && let Cow::Owned(clean) = secrets.redact(&record.tool)
@@ -339,7 +339,7 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
-    /// Closes the audit record and queues it for writing. See
+    /// Closes the audit record and queues it for writing. To wait until the record is on disk, call
     /// [`super::AuditLog::wait_until_stored`].
     pub(crate) fn close(mut self, end: Result<ToolRunStatus, &CallError>) -> AuditRecordNumber {
         if let Some((_, record, _)) = &mut self.open {
@@ -377,13 +377,13 @@ pub(crate) fn outcome_word(end: Result<ToolRunStatus, &CallError>) -> &'static s
     }
 }
 
-/// Number of a queued audit record, counted from 1. It is 0 if nothing was recorded.
+/// Number of a queued audit record, counted from 1. Zero if nothing was recorded.
 #[must_use]
 pub(crate) struct AuditRecordNumber(pub(super) u64);
 
 /// Writer that hashes and counts the bytes of a call's input, up to a limit.
 struct InputHasher {
-    /// Hasher of the bytes that came before `buffer`. It is created when needed.
+    /// Hasher of the bytes before those in `buffer`, created when it is needed.
     hasher: Option<Box<Hasher>>,
     /// Buffer for small writes, because hashing them one by one is slower.
     buffer: Vec<u8>,

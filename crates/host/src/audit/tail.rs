@@ -22,8 +22,7 @@ use toolgate_contract::{
 use super::file::{open_if_exists, rotated_path};
 use super::queue::AuditRecordQueue;
 
-/// Id of the guard tool of the audit resource. The rules for this id apply to reads of the
-/// resource.
+/// Id that policy rules use for reads of the audit resource, like the id of a tool.
 pub(super) const GUARD_ID: &str = "audit.read";
 /// URI of the resource with the latest audit records.
 const URI: &str = "audit://tail";
@@ -40,8 +39,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Time for which a change of the audit resource waits to be combined with others.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
-/// Returns the id of the guard tool of the audit resource. Policy rules for this id apply to reads
-/// of the resource.
+/// Returns the id that policy rules use for reads of the audit resource, like the id of a tool.
 pub fn audit_guard() -> ToolId {
     ToolId::new(GUARD_ID).expect("an id")
 }
@@ -145,13 +143,13 @@ fn check_uri(uri: &str) -> Result<(), ToolError> {
     Err(ToolError::not_found(format!("no resource is at `{uri}`; the records are at {URI}")))
 }
 
-/// The part of an audit record that names its caller.
+/// Caller of an audit record. All other fields are skipped.
 #[derive(Deserialize)]
 struct AuditRecordCaller {
     caller: String,
 }
 
-/// Returns the parts of the audit record in `line` that its caller may see.
+/// Returns the fields of the audit record in `line` that the record's caller may see.
 ///
 /// The cause and the fields of the chain are only for the operator.
 fn visible_record(line: &[u8]) -> String {
@@ -166,8 +164,8 @@ fn visible_record(line: &[u8]) -> String {
     }
 }
 
-/// Returns the latest audit records of `caller` in the log file at `path` and the previous file,
-/// oldest first.
+/// Returns the latest audit records of `caller` in the log file at `path` and its newest rotated
+/// file, oldest first.
 fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<String> {
     let mut lines = Vec::new();
     let mut bytes = 0;

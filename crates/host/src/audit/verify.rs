@@ -25,7 +25,7 @@ pub(super) fn recovery_note(torn: &[u8]) -> String {
 /// Result of verifying an audit log that is complete and unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedAuditLog {
-    /// Number of the first kept line. It is greater than `last_seq` if there are no lines.
+    /// Number of the first kept line. If there are no lines, the number is greater than `last_seq`.
     pub first_seq: u64,
     /// Number of the last line of the log.
     pub last_seq: u64,
@@ -40,7 +40,7 @@ pub struct VerifiedAuditLog {
 /// First log line at which the verification of a log fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLogDefect {
-    /// Log file that contains the problem.
+    /// Log file that contains the invalid line.
     pub file: PathBuf,
     /// Number of the line in `file`, counted from 1.
     pub line: u64,
@@ -128,7 +128,7 @@ fn verify_without_oldest(
     Err(AuditLogDefect { file, line: 1, seq, why })
 }
 
-/// Files of an audit log at one moment.
+/// Files of an audit log, opened at one moment.
 struct AuditLogFiles {
     head: Option<Vec<u8>>,
     /// Log files with records, oldest first.
@@ -335,8 +335,8 @@ impl AuditLogVerifier<'_> {
     }
 }
 
-/// Verifies an audit log in memory like [`verify`]. Its only file is `text`, and `head` is its head
-/// file.
+/// Verifies an audit log in memory like [`verify`]. The log has one file with the content `text`,
+/// and `head` is the content of its head file.
 #[cfg(any(fuzzing, test))]
 pub(super) fn verify_text(
     text: &[u8],

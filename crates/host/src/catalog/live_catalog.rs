@@ -31,7 +31,8 @@ pub trait CatalogReadinessCheck: Send + Sync + 'static {
 
 /// Tool that may belong to an owner, such as an upstream, that cannot be reached.
 pub struct UnavailableTool {
-    /// Stand-in for the tool, by which policy decides if a caller may know the reason.
+    /// Stand-in for the missing tool's spec, by which policy decides if a caller may know the
+    /// reason.
     pub spec: ToolSpec,
     /// Reason why the tool is missing, for its caller.
     pub reason: String,
@@ -43,7 +44,7 @@ impl ReplaceableCatalog {
         Self { current, replacing: Mutex::new(()), readiness: OnceLock::new() }
     }
 
-    /// Returns the current catalog. Later replacements do not change the returned one.
+    /// Returns the current catalog. Later replacements do not change the returned catalog.
     pub(crate) fn snapshot(&self) -> Arc<Catalog> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -115,8 +116,8 @@ impl ReplaceableCatalog {
         self.readiness.get().is_none_or(|listed| listed.is_complete(None))
     }
 
-    /// Returns true if a tool named `name` is known, or if all owners that may offer such a tool
-    /// have listed their tools.
+    /// Returns true if a tool named `name` is known, or if all owners that may offer a tool of this
+    /// name have listed their tools.
     pub(crate) fn is_settled(&self, name: &str) -> bool {
         // A known name needs no query of the owners.
         let Some(listed) = self.readiness.get().filter(|listed| !listed.is_complete(None)) else {

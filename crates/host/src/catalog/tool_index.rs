@@ -1,4 +1,4 @@
-//! The search index of a catalog, and what each caller sees of it.
+//! The search index of a catalog, and the indexed tools that each caller may see.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,8 +39,8 @@ impl CallerToolVisibility {
 }
 
 impl CatalogToolEntry {
-    /// Returns the name of the server that offers the tool. For this server's own tools, it is the
-    /// toolset.
+    /// Returns the name of the server that offers the tool, or the toolset of one of this server's
+    /// own tools.
     pub(crate) fn server(&self) -> &str {
         let upstream = self.owner.as_deref().filter(|owner| !owner.starts_with('.'));
         upstream.unwrap_or_else(|| self.spec().id.toolset())
@@ -71,8 +71,8 @@ impl CatalogToolEntry {
     }
 }
 
-/// Estimates how many tokens a definition of a tool with `chars` characters costs a model. A token
-/// of such text has 3.9 characters on average.
+/// Estimates how many tokens of a model's context a tool definition of `chars` characters takes,
+/// with 3.9 characters for each token.
 pub fn estimate_tokens(chars: usize) -> usize {
     chars.saturating_mul(10).div_ceil(39)
 }
@@ -134,7 +134,7 @@ impl CatalogSearchIndex {
         &self.sentences
     }
 
-    /// Returns the tools in the search index that `caller` may see: those of `entries` that
+    /// Returns the tools in the search index that `caller` may see: all tools of `entries` that
     /// `is_visible` accepts. The answers of `is_visible` must depend on nothing but the caller and
     /// the tool.
     pub(crate) fn view(

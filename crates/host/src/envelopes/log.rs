@@ -41,8 +41,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const RETRY_BYTES: u64 = 1 << 20;
 /// Maximum number of characters of a caller's name that are logged.
 const NAME_CHARS_MAX: usize = 200;
-/// Maximum number of characters of a caller's name that are searched for secrets. They are more
-/// than the logged ones, so that no part of a secret remains at the cut.
+/// Maximum number of characters of a caller's name that are searched for secrets. The limit is
+/// higher than that of logged characters, so that the cut leaves no incomplete secret.
 const NAME_CHARS_SCANNED: usize = 1000;
 /// Maximum number of envelopes that wait to be written to the log.
 const LINES_MAX: usize = 4096;
@@ -61,7 +61,7 @@ pub struct EnvelopeLog {
     dropped_lines: Arc<AtomicU64>,
 }
 
-/// Number of envelopes that the log's writer has written or given up.
+/// Number of envelopes that the log's writer has written or dropped after failures.
 #[derive(Debug, Default)]
 struct WrittenEnvelopeCount {
     lines: Mutex<u64>,
@@ -319,7 +319,7 @@ fn error_summary(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     })
 }
 
-/// Returns the part of the caller's `name` that is searched for secrets.
+/// Returns the beginning of the caller's `name` that is searched for secrets.
 fn name_prefix(name: &str) -> &str {
     name.char_indices().nth(NAME_CHARS_SCANNED).map_or(name, |(end, _)| &name[..end])
 }

@@ -108,7 +108,10 @@ impl ArtefactFileStore {
         })
     }
 
-    /// Reserves one of the few zip downloads, if the selected files of `job` are sent as a zip.
+    /// Reserves one of the few zip downloads, if `which` selects the files of `job` as a zip.
+    ///
+    /// # Errors
+    /// Too many zip downloads are open.
     pub(super) fn reserve_zip(
         &self,
         job: &JobSnapshot,
@@ -173,7 +176,7 @@ impl ArtefactFileStore {
         Ok(OpenArtefact { name: artefact.name.clone(), file })
     }
 
-    /// Opens the content of one of the stored files of `job`.
+    /// Opens a stored file of `job` for reading.
     fn open_content(
         &self,
         job: &JobSnapshot,
@@ -257,8 +260,7 @@ impl ArtefactFileStore {
     }
 }
 
-/// Returns the last part of `path` as a file name, made unique among `names`, and adds it to
-/// `names`.
+/// Returns the file name at the end of `path`, made unique among `names`, and adds it to `names`.
 fn free_name(names: &mut HashSet<String>, path: &str) -> String {
     let base = path.rsplit('/').next().filter(|base| !matches!(*base, "" | "." | ".."));
     let base = base.unwrap_or("file");

@@ -50,8 +50,8 @@ pub(super) struct UnfinishedJob {
 pub(super) struct JobProgress {
     /// Number of the job's last event.
     pub(super) last_event: u64,
-    /// True if the job has left this server, because it ended or because the next server takes it
-    /// over.
+    /// True if the job no longer runs or waits at this server, because it ended or the next server
+    /// takes it over.
     pub(super) closed: bool,
 }
 
@@ -82,7 +82,7 @@ impl UnfinishedJob {
         })
     }
 
-    /// Cancels the job permanently, not only in this server.
+    /// Cancels the job permanently, so that no other server runs it either.
     pub(super) fn cancel_for_good(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.cancel.cancel();
@@ -137,7 +137,7 @@ impl UnfinishedJob {
         self.progress.subscribe()
     }
 
-    /// Waits until the job has left this server.
+    /// Waits until the job no longer runs or waits at this server.
     pub(super) async fn wait_until_closed(&self) {
         // Cannot fail: the sender lives in `self`.
         let _ = self.subscribe().wait_for(|progress| progress.closed).await;
@@ -184,7 +184,7 @@ fn event_bytes(event: &JobEvent) -> usize {
     text + 64
 }
 
-/// A watch of a job's events: returns first those in the store, then new ones.
+/// Stream of a job's events: first those in the store, then new ones.
 pub(super) struct JobEventWatch {
     pub(super) jobs: Arc<JobServiceState>,
     pub(super) id: JobId,
@@ -196,14 +196,14 @@ pub(super) struct JobEventWatch {
     pub(super) failures: u32,
 }
 
-/// Stage of a watch of a job's events.
+/// Stage of a stream of a job's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobWatchStage {
-    /// Stage in which more events of the job may follow.
+    /// More events of the job may follow.
     Open,
-    /// Stage in which all events were returned and the final state of the job is returned next.
+    /// All events were returned. The final state of the job is returned next.
     Finished,
-    /// Stage in which all events and the final state of the job were returned.
+    /// All events and the final state of the job were returned.
     Done,
 }
 

@@ -21,7 +21,7 @@ use super::store::{JobQuestionContext, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
-/// Retry time in the error for a job that finds the queue full.
+/// Retry time in the error that refuses a job because the queue is full.
 const QUEUE_RETRY: Duration = Duration::from_secs(5);
 /// Maximum total size of the inputs of queued jobs in bytes.
 const QUEUED_INPUT_BYTES_MAX: u64 = 256 << 20;
@@ -46,7 +46,7 @@ pub(crate) struct StartJobRequest {
     pub(crate) late_questions: JobQuestionAvailability,
 }
 
-/// Availability of questions to the caller while the job runs.
+/// Permission of a job to ask its caller questions while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobQuestionAvailability {
     /// The job may ask questions if the client supports them.
@@ -114,7 +114,7 @@ impl JobServiceState {
 }
 
 impl JobService {
-    /// Returns true if a call that may become a job should become one.
+    /// Returns true if `call`, which may run directly or as a job, should run as a job.
     pub(crate) fn should_run_as_job(&self, call: &ToolCall) -> bool {
         let found = self.0.gate().find(&call.caller, &call.tool);
         found.is_ok_and(|entry| match entry.spec().job {
@@ -149,7 +149,8 @@ impl JobService {
         }
     }
 
-    /// Accepts the job `wanted` and stores it. Once this returns, the job is never lost.
+    /// Accepts the job `wanted` and stores it. After the return, a crash of the server does not
+    /// lose the job.
     pub(crate) async fn start(&self, wanted: StartJobRequest) -> Result<HostAnswer, CallError> {
         let StartJobRequest { mut call, terms, late_questions } = wanted;
         let jobs = &self.0;
@@ -308,9 +309,9 @@ impl JobService {
         }
     }
 
-    /// Passes questions of the job to `asker`, and its answers back. `live` is the job, unless
-    /// another server runs it. After a failure, this asker is not used again, but the questions
-    /// stay open for others.
+    /// Passes questions of the job to `asker`, and the answers back to the job. `live` is the job,
+    /// unless another server runs it. After a failure, `asker` is not used again, but the questions
+    /// stay open for other clients. Never returns.
     async fn forward_questions(
         &self,
         caller: &Caller,
@@ -441,12 +442,15 @@ impl JobService {
         Ok((job, Box::new(watch)))
     }
 
-    /// Subscribes to the acceptance and the end of any job.
+    /// Returns a receiver that is notified when any job is accepted or has ended.
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// Returns the job `id`, which must exist.
+    /// Returns the job `id` in its current state.
+    ///
+    /// # Errors
+    /// The job is no longer stored, or the store cannot be read.
     pub(super) async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
         let job = self.0.store().await?.job(id).await?.map(|job| self.with_questions(job));
         job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is no longer stored") })
@@ -483,8 +487,8 @@ impl JobService {
     }
 }
 
-/// Returns the refusal of a job of `tool`, which needs its caller's token, at a server that runs no
-/// jobs.
+/// Returns the error for a job of `tool` at a server that runs no jobs. Other servers cannot run
+/// the job, because they do not receive its caller's token.
 fn token_refusal(tool: &str) -> CallError {
     let message = format!(
         "`{tool}` needs your access token, which is not passed on to other servers, and this \
@@ -511,7 +515,7 @@ fn random_id_bits() -> Result<[u8; 16], CallError> {
     Ok(bits)
 }
 
-/// Returns a job that was just accepted, as clients see it.
+/// Returns the snapshot of a job that was just accepted, as clients see it.
 fn queued_snapshot(
     id: JobId,
     tool: ToolId,

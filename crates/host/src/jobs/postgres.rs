@@ -268,9 +268,9 @@ impl PostgresStore {
         Ok(stored_first.unwrap_or(first))
     }
 
-    /// Removes those job events from the front of `events` that an earlier append with an unknown
-    /// outcome has stored, because a repeated append begins with the same events. Returns the
-    /// number of the first of them.
+    /// Removes the first job events from `events` that an earlier append with an unknown outcome
+    /// has stored, because a repeated append begins with the same events. Returns the number of the
+    /// first removed event.
     async fn skip_stored(
         &self,
         id: JobId,

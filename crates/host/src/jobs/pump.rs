@@ -158,8 +158,8 @@ impl JobEventForwarder {
     }
 }
 
-/// Stores events of the job. If one of them is about questions, stores the open questions first, so
-/// that a client that sees the event at another server finds them.
+/// Stores events of the job. Before an event about questions, stores the open questions, so that a
+/// client that sees the event at another server finds them.
 async fn store_events(
     store: &dyn JobStore,
     live: &UnfinishedJob,

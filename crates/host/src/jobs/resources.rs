@@ -43,7 +43,7 @@ struct JobResourceSource {
     handle: JobsToolHandle,
 }
 
-/// Parts of a job resource's URI: the job and the part of the job that the URI names.
+/// Parsed URI of a job resource: the id of the job, and the part of the job that the URI names.
 #[derive(Debug, PartialEq, Eq)]
 struct ParsedJobUri {
     id: String,

@@ -165,8 +165,8 @@ impl JobServiceState {
         self.store_end(store, &live, end).await;
     }
 
-    /// Reserves memory for the input of `job` until the job ends, if the input is large. Waits up
-    /// to 20 s for free memory.
+    /// Reserves memory for the input of `job` until the job ends, and waits up to 20 s for free
+    /// memory. Returns `None` if the input is small or no memory becomes free.
     async fn reserve_input_memory(&self, job: &QueuedJob) -> Option<InputMemoryReservation> {
         let bytes = usize::try_from(job.input_bytes).unwrap_or(usize::MAX);
         let bytes = bytes.saturating_mul(INPUT_COPIES).saturating_sub(UNCOUNTED_BYTES);
@@ -179,7 +179,8 @@ impl JobServiceState {
         tokio::time::timeout(MEMORY_WAIT_MAX, memory.reserve_when_free(owner, bytes)).await.ok()
     }
 
-    /// Runs the job's call with all checks of a call, and stores the events of the job.
+    /// Runs the call of a job with the same checks as any other call, and stores the events of the
+    /// job.
     async fn run_call(
         &self,
         store: &Arc<dyn JobStore>,

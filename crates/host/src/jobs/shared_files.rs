@@ -21,7 +21,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum number of tries to share a file while the server stops. After that, the file stays at
 /// this server.
 const LAST_TRIES_MAX: u32 = 3;
-/// Interval between two searches for expired contents.
+/// Interval between two searches for expired shared files and results.
 const EXPIRED_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest time for which the answer to a call waits until its long result is shared.
 const SHARE_WAIT: Duration = Duration::from_secs(5);
@@ -29,8 +29,8 @@ const SHARE_WAIT: Duration = Duration::from_secs(5);
 const AWAY_TIME: Duration = Duration::from_secs(5);
 
 impl JobService {
-    /// Returns the store of the long results that servers of a fleet share, if this server is part
-    /// of one.
+    /// Returns the store of the long results that the servers of a fleet share, or `None` if this
+    /// server is not part of a fleet.
     pub fn shared_results(&self) -> Option<Arc<dyn SharedResultStore>> {
         if !self.0.is_shared() {
             return None;
@@ -41,8 +41,8 @@ impl JobService {
 }
 
 impl JobServiceState {
-    /// Returns the store of contents that the servers of a fleet share, or `None` if there is no
-    /// fleet.
+    /// Returns the store of the files and results that the servers of a fleet share, or `None` if
+    /// there is no fleet.
     async fn shared_contents(&self) -> Result<Option<Arc<FleetContentStore>>, JobStoreError> {
         if !self.is_shared() {
             return Ok(None);
@@ -133,8 +133,8 @@ impl JobServiceState {
         Ok(fetched)
     }
 
-    /// Removes expired contents, now and periodically, until the server stops. Runs as a separate
-    /// task, so that a slow store of large files delays no takeover of jobs.
+    /// Removes expired shared files and results, now and periodically, until the server stops. Runs
+    /// as a separate task, so that a slow store of large files delays no takeover of jobs.
     pub(super) async fn remove_expired_contents(&self) {
         if !self.is_shared() {
             return;
@@ -153,8 +153,8 @@ impl JobServiceState {
         }
     }
 
-    /// Marks the shared contents of jobs as expired if a server of an older version has removed
-    /// these jobs.
+    /// Marks the shared files of jobs as expired if a server of an older version has removed these
+    /// jobs.
     pub(super) async fn expire_unknown_contents(&self) {
         let Ok(Some(contents)) = self.shared_contents().await else { return };
         if let Err(err) = contents.expire_unknown().await {

@@ -29,7 +29,7 @@ pub trait LargeFileStore: fmt::Debug + Send + Sync + 'static {
 /// Location of files that are too large for the database of a fleet.
 #[derive(Debug, Clone)]
 pub enum FleetLargeFileLocation {
-    /// Folder that all machines share. It must exist.
+    /// Path of a folder that all machines share. The folder must exist.
     Folder(PathBuf),
     /// Store other than a folder, such as a bucket of object storage.
     Store(Arc<dyn LargeFileStore>),
@@ -65,8 +65,8 @@ pub(super) async fn check_store(store: &dyn LargeFileStore) -> Result<(), String
 /// Folder of one workspace, within a folder that several machines share.
 #[derive(Debug, Clone)]
 struct SharedFolder {
-    /// Folder of all workspaces. It must exist, so that nothing is written below the mount point of
-    /// a file system that is not mounted.
+    /// Folder of all workspaces. The folder must exist, so that nothing is written below the mount
+    /// point of a file system that is not mounted.
     base: PathBuf,
     folder: PathBuf,
 }
@@ -99,7 +99,7 @@ impl SharedFolder {
         stored
     }
 
-    /// Opens the content `name`, which has `bytes` bytes. Returns `None` if the content was
+    /// Opens the stored file `name`, which has `bytes` bytes. Returns `None` if the file was
     /// removed.
     fn open(&self, name: &str, bytes: u64) -> io::Result<Option<File>> {
         match File::open(self.folder.join(name)) {
@@ -113,7 +113,7 @@ impl SharedFolder {
         }
     }
 
-    /// Removes the content `name`, whether the content is complete or not.
+    /// Removes the stored file `name`, whether the file is complete or not.
     fn remove(&self, name: &str) -> io::Result<()> {
         self.check_base()?;
         for path in [self.folder.join(name), self.part(name)] {
@@ -125,7 +125,7 @@ impl SharedFolder {
         Ok(())
     }
 
-    /// Returns the temporary path at which the content `name` is being written.
+    /// Returns the temporary path at which the file `name` is being written.
     fn part(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.part"))
     }

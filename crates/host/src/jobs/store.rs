@@ -191,17 +191,18 @@ pub struct NewJob {
     pub created: Timestamp,
     /// Time for which the job is kept after its end.
     pub keep: Duration,
-    /// Question kinds that the client supports, and earlier answers.
+    /// Types of questions that the client supports, and earlier answers.
     pub answers: JobQuestionContext,
     /// Name of the queue for the tool's jobs, from which other servers may claim the job. With
     /// `None`, only this server runs the job.
     pub lane: Option<String>,
 }
 
-/// Question kinds that a client supports, its answers so far, and whether work was begun with them.
+/// Types of questions that a job's client supports, the answers so far, and whether work for the
+/// job began before the job was accepted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JobQuestionContext {
-    /// Kinds of questions that the client supports.
+    /// Types of questions that the client supports.
     pub can: QuestionSupport,
     /// Answers of the caller so far.
     pub given: ClientAnswers,
@@ -221,7 +222,7 @@ pub struct StartedJob {
     pub caller: Caller,
     /// Name of the dialect in which the job was requested, such as `mcp`.
     pub dialect: Cow<'static, str>,
-    /// Question kinds that the client supports, and earlier answers.
+    /// Types of questions that the client supports, and earlier answers.
     pub answers: JobQuestionContext,
     /// Number of this start of the job, counted from 1.
     pub attempt: u32,
@@ -260,7 +261,7 @@ impl JobEnd {
     }
 }
 
-/// Function that decides if a server may take over a job.
+/// Function that returns true if this server may take over or claim the job.
 pub type TakeoverFilter = Arc<dyn Fn(&DeadServerJob) -> bool + Send + Sync>;
 
 /// Request of a server that can run further jobs to take over queued jobs of other servers.
@@ -269,8 +270,8 @@ pub struct JobClaim {
     pub room: usize,
     /// Queues (one for each tool) from which this server can take jobs.
     pub lanes: Vec<ClaimableJobGroup>,
-    /// Callers that have as many jobs at this server as one caller may have, so that no further job
-    /// of theirs is claimed.
+    /// Callers who already have the maximum number of jobs of one caller at this server, so that no
+    /// further job of these callers is claimed.
     pub busy_callers: Vec<Caller>,
     /// Function that returns false for jobs that this server must leave to others.
     pub may_claim: TakeoverFilter,
@@ -287,7 +288,7 @@ pub struct ClaimableJobGroup {
     pub has_room: bool,
 }
 
-/// Unfinished jobs of dead servers that this server has taken over.
+/// Unfinished jobs that this server has taken over from dead servers.
 pub struct TakenOverJobs {
     /// Numbers by which the programs of the dead servers are found, if some of these programs are
     /// left.
@@ -299,7 +300,7 @@ pub struct TakenOverJobs {
     pub forget_servers: Box<dyn FnOnce() + Send>,
 }
 
-/// A job whose server is dead.
+/// Unfinished job that this server takes over from a dead server, or claims from a live one.
 #[derive(Debug, Clone)]
 pub struct DeadServerJob {
     /// Id of the job.
@@ -330,7 +331,7 @@ pub struct DeadServerJob {
 #[error("the job store is unavailable: {0}")]
 pub struct JobStoreError(pub String);
 
-/// The future of an operation of a store.
+/// Future of an operation of a job store.
 pub(super) type JobStoreFuture<'a, T> = BoxFuture<'a, Result<T, JobStoreError>>;
 
 impl From<JobStoreError> for CallError {

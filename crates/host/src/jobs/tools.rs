@@ -22,8 +22,8 @@ use super::{JobService, JobServiceState};
 /// JSON pointer to the input field that contains the id of a job.
 const JOB_ID: &str = "/job_id";
 
-/// Reference from the `jobs.*` tools to the jobs. It is set later, because tools are created before
-/// the host.
+/// Reference from the `jobs.*` tools to the jobs. The reference is set later, because tools are
+/// created before the host.
 #[derive(Clone, Default)]
 pub struct JobsToolHandle(Arc<OnceLock<Weak<JobServiceState>>>);
 
@@ -55,7 +55,7 @@ pub(crate) fn tools(handle: &JobsToolHandle) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// Returns the spec of `jobs.get`, the tool whose rules apply to the job resources.
+/// Returns the spec of `jobs.get`, the tool whose policy rules apply to the job resources.
 pub(super) fn guard_spec(handle: &JobsToolHandle) -> ToolSpec {
     erase_tool(get::GetJob(handle.clone())).spec().clone()
 }
@@ -124,7 +124,7 @@ impl JobView {
         }
     }
 
-    /// Formats the job as one line.
+    /// Formats the job as one line of text.
     fn summary_line(&self) -> String {
         let Self { job_id, tool, state, message, error, .. } = self;
         let percent = (self.progress * 100.0).round();

@@ -237,8 +237,8 @@ impl GatedRequest for ResourceWatchRequest<'_> {
     }
 }
 
-/// Returns the rules of a request that leaves no audit record, for a source to which the rules of
-/// `guard` apply.
+/// Returns the rules for a request that leaves no audit record. The policy rules of the tool
+/// `guard` apply to the source.
 fn look_rules(guard: &ToolSpec) -> GatedRequestRules<'_> {
     GatedRequestRules {
         guard,

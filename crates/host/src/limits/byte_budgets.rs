@@ -25,7 +25,7 @@ pub struct CallerByteRate {
     pub per_second: u64,
 }
 
-/// Budgets of bytes that each caller may write.
+/// Byte budgets of all callers, such as the bytes that each caller may write.
 pub(super) struct ByteBudgets {
     accounts: Mutex<HashMap<Caller, Arc<CallerByteBudget>>>,
     rate: CallerByteRate,
@@ -36,10 +36,10 @@ pub(super) struct ByteBudgets {
     shared: OnceLock<Arc<SharedRates>>,
 }
 
-/// Budget of bytes that one caller may write.
+/// Byte budget of one caller, such as the bytes that the caller may write.
 struct CallerByteBudget {
     bucket: ByteTokenBucket,
-    /// Account of the caller at all servers of a fleet together.
+    /// Account of the caller's bytes at all servers of a fleet, if the servers share the budget.
     shared: Option<Arc<SharedByteAccount>>,
     started: Instant,
     /// Participle that completes the error message, for example `written`.
@@ -54,8 +54,8 @@ impl ByteBudgets {
         Self { accounts, rate, verb, started: Instant::now(), shared }
     }
 
-    /// Makes the budgets count for all servers of a fleet together. To be called before the first
-    /// call.
+    /// Makes the budgets count for all servers of a fleet together. Call this function before the
+    /// first tool call.
     pub(super) fn share(&self, rates: Arc<SharedRates>) {
         // A host shares them once.
         let _ = self.shared.set(rates);
@@ -76,7 +76,7 @@ impl ByteBudgets {
             .map_err(|(retry_after, message)| CallError::Limited { message, retry_after })
     }
 
-    /// Charges `bytes` to the budget of `caller`, even if the budget is exceeded.
+    /// Charges `bytes` to the budget of `caller`, even if that exceeds the budget.
     pub(super) fn charge(&self, caller: &Caller, bytes: u64) {
         self.account(caller).charge(bytes);
     }
@@ -123,7 +123,7 @@ impl CallerByteBudget {
     }
 
     /// Charges `bytes` to the budget of this server and to the budget that all servers share. If
-    /// one of them is used up, returns the time to wait as the error.
+    /// either budget is used up, returns the time to wait as the error.
     fn charge_all_servers(&self, bytes: u64) -> Result<(), Duration> {
         let now = self.started.elapsed();
         let Some(shared) = &self.shared else { return self.bucket.take(bytes, now) };
@@ -149,8 +149,8 @@ impl WriteRateBudget for CallerByteBudget {
     }
 }
 
-/// Token bucket by the generic cell rate algorithm. It stores the time in nanoseconds at which the
-/// debt is repaid.
+/// Token bucket by the generic cell rate algorithm, which stores the time in nanoseconds at which
+/// the debt is repaid.
 struct ByteTokenBucket {
     rate: CallerByteRate,
     repaid_at: AtomicU64,
@@ -181,7 +181,7 @@ impl ByteTokenBucket {
         }
     }
 
-    /// Charges `bytes` to the bucket at the time `now`, even if the bucket is exceeded.
+    /// Charges `bytes` to the bucket at the time `now`, even if that exceeds the bucket.
     fn charge(&self, bytes: u64, now: Duration) {
         let now = nanos(now);
         let next = |even_at: u64| Some(even_at.max(now).saturating_add(self.refill_nanos(bytes)));

@@ -84,7 +84,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         self.buckets.insert(spec.id.clone(), CallRateBuckets::new(*quota, self.clock.clone()));
     }
 
-    /// Takes one call of `caller` from its bucket for `spec`.
+    /// Takes one call from the token bucket of `caller` for the tool `spec`.
     ///
     /// # Errors
     /// The bucket is empty. The error contains the retry time.
@@ -101,8 +101,8 @@ impl<C: Clock + Clone> RateLimits<C> {
         }
     }
 
-    /// Returns the bucket of `caller` for `spec` that servers of a fleet may share, and a
-    /// description of the limit. Returns `None` if no rule matches the tool.
+    /// Returns the bucket of `caller` for the tool `spec` that servers of a fleet may share, and a
+    /// description of the rate limit. Returns `None` if no rule matches the tool.
     pub(super) fn shared_bucket(
         &self,
         caller: &Caller,
@@ -148,7 +148,8 @@ impl<C: Clock + Clone> CallRateBuckets<C> {
         taken.map_err(|early| round_up_ms(early.wait_time_from(clock.now())))
     }
 
-    /// Returns the bucket of `caller` for `spec` as a shared store counts it.
+    /// Returns the bucket of `caller` for the tool `spec`, in the format of the store of shared
+    /// rates.
     fn shared(&self, caller: &Caller, spec: &ToolSpec) -> RateBucket {
         let mut hasher = blake3::Hasher::new();
         hasher.update(spec.id.as_str().as_bytes());
@@ -167,13 +168,14 @@ impl<C: Clock + Clone> CallRateBuckets<C> {
     }
 }
 
-/// Returns the refusal of a call that exceeds the rate limit described by `limit`.
+/// Returns the error for a call that exceeds the rate limit described by `limit`.
 pub(super) fn too_many_calls(spec: &ToolSpec, limit: &str, retry_after: Duration) -> CallError {
     let message = format!("`{}` is called too often (limit: {limit})", spec.id);
     CallError::Limited { message, retry_after }
 }
 
-/// Returns the refusal of a call that cannot be counted against a rate that servers share.
+/// Returns the error for a call that cannot be counted, because the store of shared rates is
+/// unavailable.
 pub(super) fn cannot_count(spec: &ToolSpec) -> CallError {
     let message = format!(
         "`{}` has a rate limit, which cannot be checked: the database of the fleet does not \

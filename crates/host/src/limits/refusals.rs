@@ -14,13 +14,13 @@ use super::rates::CallRateBuckets;
 pub(super) struct RefusalRateLimits(CallRateBuckets);
 
 impl RefusalRateLimits {
-    /// Creates limits of `burst` refusals at once, then `per_second` for each caller.
+    /// Creates limits for each caller: `burst` refusals at once, then `per_second`.
     pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         let quota = Quota::per_second(per_second).allow_burst(burst);
         Self(CallRateBuckets::new(quota, MonotonicClock))
     }
 
-    /// Counts one refusal of `caller`.
+    /// Takes one refusal from the limit of `caller`.
     ///
     /// # Errors
     /// The caller had too many refusals. The error contains the retry time.

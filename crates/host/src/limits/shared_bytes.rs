@@ -14,12 +14,13 @@ use toolgate_contract::Caller;
 use super::byte_budgets::CallerByteRate;
 use super::shared_rates::{RateBucket, SharedRates};
 
-/// Number of bytes that a shared bucket counts as one call.
+/// Number of bytes that count as one call in a shared rate limit bucket.
 const UNIT_BYTES: u64 = 1024;
-/// Number of slices of a second. A server takes the bytes of one slice at once.
+/// Number of slices into which the byte quota of a second is divided. A server takes one slice from
+/// the shared bucket at once.
 const SLICES_PER_SECOND: u64 = 20;
 
-/// Bytes of one caller that count for all servers of a fleet.
+/// Account of the bytes of one caller at all servers of a fleet.
 pub(super) struct SharedByteAccount {
     rates: Arc<SharedRates>,
     bucket: RateBucket,
@@ -27,7 +28,7 @@ pub(super) struct SharedByteAccount {
     state: Mutex<UnchargedByteCount>,
 }
 
-/// Bytes that were not taken from the shared bucket yet.
+/// Bytes that a server has counted and not yet taken from the shared bucket.
 #[derive(Default)]
 struct UnchargedByteCount {
     bytes: u64,
@@ -66,7 +67,7 @@ impl SharedByteAccount {
         if self.rates.is_away() { self.rates.servers().into() } else { 1 }
     }
 
-    /// Checks that the caller need not wait.
+    /// Checks that the caller need not wait for the shared bucket.
     ///
     /// # Errors
     /// The shared bucket did not have enough bytes. The error is the time to wait.

@@ -24,7 +24,7 @@ const BUCKETS_MAX: usize = 4096;
 /// Key of a rate limit's bucket in the store.
 type RateBucketKey = [u8; 16];
 
-/// The rate limit's bucket for one caller and one tool.
+/// A rate limit bucket for the calls of one caller to one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateBucket {
     /// Digest of the tool and the caller, which identifies the bucket.
@@ -37,7 +37,7 @@ pub struct RateBucket {
     pub at_least: u32,
 }
 
-/// Share of calls that a server took from a shared bucket.
+/// Calls that a server took at once from a shared rate limit bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateBucketGrant {
     /// Number of calls that the server took. Zero if the bucket is empty.
@@ -59,7 +59,7 @@ pub enum RateOutagePolicy {
     Refuse,
 }
 
-/// The reason why a call is not admitted under a shared rate.
+/// Reason why a call is not admitted under a rate that servers share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SharedRateDenial {
     /// The bucket is empty, and has a call again after this time.
@@ -97,7 +97,7 @@ struct LocalRateShare {
     until: Instant,
 }
 
-/// Refusal of a shared bucket, which this server repeats for a moment without asking the store.
+/// Refusal of a shared bucket, which this server repeats for a short time without asking the store.
 struct RateRefusal {
     /// Time until which the refusal is repeated.
     until: Instant,
@@ -119,7 +119,7 @@ impl SharedRates {
         }
     }
 
-    /// Sets the reaction to calls while the store of shared rates is unavailable.
+    /// Sets the policy for calls while the store of shared rates is unavailable.
     pub(super) fn set_policy(&self, policy: RateOutagePolicy) {
         let refuses = policy == RateOutagePolicy::Refuse;
         self.refuses_uncounted.store(refuses, Ordering::Relaxed);
@@ -177,8 +177,8 @@ impl SharedRates {
         self.servers.load(Ordering::Relaxed).max(1)
     }
 
-    /// Gives back one call that was taken from the bucket and not made. This server may use it for
-    /// a moment.
+    /// Gives back one call that was taken from the bucket and not made. This server may use that
+    /// call within a second.
     pub(super) fn give_back(&self, bucket: RateBucket) {
         self.keep(bucket.key, 1);
     }
@@ -196,8 +196,8 @@ impl SharedRates {
         refusals.insert(key, RateRefusal { until, retry_at });
     }
 
-    /// Returns the time until the bucket `key` has a call again, if the store reported a moment ago
-    /// that the bucket is empty.
+    /// Returns the time until the bucket `key` has a call again, if the store reported shortly
+    /// before that the bucket is empty.
     fn repeated_refusal(&self, key: RateBucketKey) -> Option<Duration> {
         let now = Instant::now();
         let mut refusals = lock(&self.refusals);
@@ -238,7 +238,7 @@ impl SharedRates {
         slice.until = until;
     }
 
-    /// Takes one call from this server's own part of the rate, while the store of shared rates is
+    /// Takes one call from this server's own share of the rate, while the store of shared rates is
     /// unavailable. If no call is left, returns the time to wait as the error.
     fn take_share(&self, bucket: RateBucket) -> Result<(), Duration> {
         let servers = self.servers();
@@ -258,7 +258,7 @@ impl SharedRates {
         Ok(())
     }
 
-    /// Returns true if the store of shared rates did not answer a moment ago.
+    /// Returns true if the store of shared rates did not answer in the last 5 s.
     pub(super) fn is_away(&self) -> bool {
         lock(&self.away_until).is_some_and(|until| Instant::now() < until)
     }

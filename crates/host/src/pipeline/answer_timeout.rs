@@ -94,7 +94,7 @@ impl Drop for AnswerWaitGuard<'_> {
     }
 }
 
-/// Sender of questions that measures the time for which they wait for answers.
+/// Sender of a call's questions that measures the time until they are answered.
 struct TimedQuestionSender {
     asker: QuestionAsker,
     clock: Arc<AnswerWaitClock>,

@@ -12,7 +12,8 @@ pub trait CallObserver: Send + Sync + 'static {
 
 /// Observation of one call, from its start to its end.
 pub trait CallSpan: Send + Sync {
-    /// Returns the trace context of work that the call starts, if it differs from the caller's.
+    /// Returns the trace context for programs and requests that the call starts, if it differs from
+    /// the caller's.
     fn trace(&self) -> Option<TraceContext>;
     /// Ends the span of the call. The host calls this exactly once, however the call ends.
     fn end(self: Box<Self>, how: &ObservedCallEnd<'_>);
@@ -36,13 +37,13 @@ pub struct ObservedCallStart<'a> {
 /// Target of a call. Only the name of a prompt may be arbitrary text of the caller.
 #[derive(Debug, Clone, Copy)]
 pub enum CallTarget<'a> {
-    /// A tool that the caller may see.
+    /// Id of a tool that the caller may see.
     Tool(&'a ToolId),
     /// A tool that does not exist or that is hidden from the caller.
     UnknownTool,
-    /// A resource. The id is that of the source's guard tool.
+    /// A resource, with the tool id whose policy rules apply to the resource's source.
     Resource(&'a ToolId),
-    /// Target of a call that names an unknown resource.
+    /// A resource that does not exist or that is hidden from the caller.
     UnknownResource,
     /// A prompt by its name, which may be unknown.
     Prompt(&'a str),

@@ -91,8 +91,8 @@ impl CallTrace {
         self.steps.end(step);
     }
 
-    /// Returns the context of a call to which the rules of `guard` apply. If the call holds a slot,
-    /// the trace records the sandbox of its programs.
+    /// Returns the context of a call to which the policy rules of the tool `guard` apply. If the
+    /// call holds a slot, the trace records the sandbox of its programs.
     pub(crate) fn call_context(
         &self,
         gate: &Gate,
@@ -108,7 +108,7 @@ impl CallTrace {
         context
     }
 
-    /// Returns true if the call received a slot, so that its work may begin.
+    /// Returns true if the call received a slot, so that the tool may begin.
     pub(crate) fn is_admitted(&self) -> bool {
         self.confinement.get().is_some()
     }

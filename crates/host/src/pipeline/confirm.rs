@@ -14,7 +14,7 @@ use crate::policy::CallPermit;
 const CONFIRM_KEY: &str = "toolgate.confirm";
 /// Longest text of arguments that a confirmation question shows, in characters.
 const SHOWN_CHARS_MAX: usize = 8000;
-/// Longest single string in the arguments that a confirmation has to shorten, in characters.
+/// Maximum length of a string in the arguments that a shortened confirmation shows, in characters.
 const TEXT_CHARS_MAX: usize = 300;
 
 /// Asks a person to confirm `call` of the tool `spec`, if `permit` requires a confirmation.

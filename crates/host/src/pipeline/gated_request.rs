@@ -16,8 +16,8 @@ use crate::pipeline::call_trace::CallTrace;
 use crate::policy::{CallPermit, PolicyDenial, PolicyRequestKind, ToolPolicy};
 use crate::secrets::{CallSecrets, Redactable};
 
-/// A request that passes the common checks: its target, its rules and its work. The order of the
-/// steps is in [`pass_gate`](super::pass_gate).
+/// A request that passes the common checks. Defines its target, its rules and its execution. The
+/// order of the steps is in [`pass_gate`](super::pass_gate).
 pub(crate) trait GatedRequest: Send {
     /// The tool, resource source or prompt that the request concerns.
     type Target: Send + Sync;
@@ -58,7 +58,7 @@ pub(crate) trait GatedRequest: Send {
         ready(Ok(()))
     }
 
-    /// Does the work of the request, such as running the tool.
+    /// Executes the request, for example runs the tool.
     fn run<'t>(
         &'t mut self,
         target: &'t Self::Target,
@@ -66,7 +66,7 @@ pub(crate) trait GatedRequest: Send {
         input: Value,
     ) -> ToolFuture<'t, Self::Output>;
 
-    /// Validates the request's result, and returns the part that is sent.
+    /// Validates the result of the request, and returns the result to send.
     fn check_output(
         &self,
         _gate: &Gate,
@@ -92,12 +92,12 @@ pub(crate) trait RecordedRequest:
         None
     }
 
-    /// Looks up the target of the request once, for its record, its observer and its checks. Not
-    /// needed if the request was created with its target.
+    /// Looks up the target of the request once, for its audit record, its observer and its checks.
+    /// Does nothing if the request was created with its target.
     fn look_up(&mut self, _gate: &Gate, _call: &ToolCall) {}
 
-    /// Adds to the audit record what the call itself does not show: the request's input, if it is
-    /// not the input of the call, or the subject that only the target knows.
+    /// Adds facts to the audit record that the call does not contain: the request's input, if it
+    /// differs from the call's input, or the subject that only the target knows.
     fn note_input(&self, _gate: &Gate, _call: &ToolCall, _record: &mut OpenAuditRecord<'_>) {}
 
     /// Returns the secrets in the request's input.
@@ -106,7 +106,7 @@ pub(crate) trait RecordedRequest:
     /// Starts to observe `call`, for tracing and its audit record.
     fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace;
 
-    /// Returns how the work of the request ended: in success, or with a failed program.
+    /// Returns the status of the executed request: success, or a failed program.
     fn ending(_output: &Self::Output) -> ToolRunStatus {
         ToolRunStatus::Done
     }
@@ -114,7 +114,7 @@ pub(crate) trait RecordedRequest:
 
 /// Rules, limits and deadline of one request.
 pub(crate) struct GatedRequestRules<'t> {
-    /// Tool whose rules apply, and whose use a person confirms.
+    /// Tool whose policy rules apply to the request, and whose use a person may have to confirm.
     pub(crate) guard: &'t ToolSpec,
     /// Type of the request for policy rules.
     pub(crate) kind: PolicyRequestKind,
@@ -146,7 +146,8 @@ impl GatedRequestRules<'_> {
 pub(crate) enum GatedRequestLimits<'t> {
     /// Call of the tool, which counts against the tool's limits and takes a slot.
     Call(&'t ToolSpec),
-    /// A prompt, which counts as a prompt and as a call of its guard tool, if it has one.
+    /// A prompt, which counts as a prompt and, if policy rules of a tool apply to it, as a call of
+    /// that tool.
     Prompt(Option<&'t ToolSpec>),
     /// The start of a job, which counts as a call of the tool. The job waits for its slot later.
     JobStart(&'t ToolSpec),
@@ -156,13 +157,13 @@ pub(crate) enum GatedRequestLimits<'t> {
     Look,
 }
 
-/// Proof that the limits admitted a request. Dropping it frees the request's slot.
+/// Proof that the limits admitted a request. Dropping the proof frees the request's slot.
 pub(crate) struct RequestAdmission {
     slot: Option<CallSlot>,
 }
 
 impl RequestAdmission {
-    /// Returns true if the request holds a slot, so that its work counts as begun.
+    /// Returns true if the request holds a slot, so that its execution counts as begun.
     pub(super) fn has_slot(&self) -> bool {
         self.slot.is_some()
     }

@@ -22,8 +22,8 @@ use toolgate_contract::{CallError, Caller, ClientAnswers, ClientQuestions, HostR
 pub(crate) const STATE_LIFETIME: Duration = Duration::from_secs(3600);
 /// Length in bytes of a request state's code, the keyed hash that protects the state.
 const CODE_BYTES: usize = 32;
-/// Text from which the key of request states is derived together with the shared secret. It keeps
-/// this key different from all other keys that are derived from the secret.
+/// Text from which the key of request states is derived together with the shared secret. The text
+/// makes this key different from all other keys that are derived from the secret.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 request states of MCP";
 
 /// Seals and opens request states, which clients send back with answers to questions.
@@ -42,7 +42,7 @@ struct RequestStateKey {
     is_shared: bool,
 }
 
-/// Maximum number of used codes that are remembered.
+/// Maximum number of used codes of request states that are remembered.
 const USED_CODES_MAX: usize = 1 << 16;
 /// Largest serialized request state in bytes.
 const STATE_BYTES_MAX: usize = 1 << 20;
@@ -62,7 +62,7 @@ struct RequestState {
     answers: ClientAnswers,
     /// Keys of the questions that the client has to answer now.
     open: BTreeSet<String>,
-    /// Note that the tool left for itself. The tool gets the note back with the client's next
+    /// Text that the tool stored for itself. The tool gets the text back with the client's next
     /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
@@ -87,7 +87,7 @@ impl RequestStateSealer {
     }
 
     /// Returns true if other processes may have the key. This process then accepts the request
-    /// states that they sealed, even if those processes have ended.
+    /// states that these processes sealed, even if they have ended.
     pub(crate) fn is_shared(&self) -> bool {
         self.sealing_key().is_shared
     }

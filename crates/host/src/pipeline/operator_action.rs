@@ -24,12 +24,12 @@ use crate::{Gate, Host};
 /// `[[policy.rules]]` apply to its id, and it leaves an audit record.
 pub(crate) struct OperatorAction<'a> {
     pub(crate) spec: Arc<ToolSpec>,
-    /// Future that does the work of the action, until the action runs.
+    /// Future that performs the action. `None` once the action runs.
     pub(crate) work: Option<ToolFuture<'a, ToolOutput>>,
 }
 
 impl<'a> OperatorAction<'a> {
-    /// Creates the action with the tool id `id`, which does `work`.
+    /// Creates the action with the tool id `id`, which the future `work` performs.
     pub(crate) fn new(id: ToolId, work: ToolFuture<'a, ToolOutput>) -> Self {
         let about = "An action of a person at the console.";
         let spec = ToolSpec::new(id, "Console action", about, Effects::Changes);

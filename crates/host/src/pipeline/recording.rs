@@ -96,7 +96,8 @@ pub(super) fn keep_result<T: AuditSizeEstimate>(
 pub(super) enum CallQuotaAccount {
     /// The caller, and the number of input bytes if bytes are counted.
     Caller(Caller, u64),
-    /// An accepted job. Its bytes and refusal do not count, and it always leaves an audit record.
+    /// An accepted job. The bytes and the refusal of a job do not count, and the job always leaves
+    /// an audit record.
     Job,
 }
 

@@ -43,12 +43,13 @@ impl CalledTool {
     }
 }
 
-/// A request to run the call's tool. A job brings the slot for which it waited.
+/// A request to run the tool of a call. The run of a job already has a slot.
 ///
-/// The slot is boxed, because only jobs have one. Otherwise every call would reserve space for it.
+/// The slot is boxed, because only jobs have one. Otherwise every call would reserve space for a
+/// slot.
 pub(super) struct ToolRunRequest {
     slot: Option<Box<CallSlot>>,
-    /// The tool, once the request has looked it up.
+    /// The tool that the request has looked up.
     called: CalledTool,
 }
 

@@ -33,7 +33,8 @@ pub enum OutputSchemaCheck {
     Enforce,
 }
 
-/// Handling of output that violates its tool's schema: rules for tools, and a default.
+/// Rules that decide for each tool if output that violates the schema is ignored, logged or
+/// refused.
 #[derive(Debug, Clone)]
 pub struct OutputSchemaCheckRules {
     rules: Arc<[(ToolPattern, OutputSchemaCheck)]>,
@@ -63,7 +64,7 @@ impl OutputSchemaCheckRules {
         self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
 
-    /// Returns the handling of output that applies to the tool `id`.
+    /// Returns the output check that applies to the tool `id`.
     fn check_for(&self, id: &ToolId) -> OutputSchemaCheck {
         let rule = self.rules.iter().find(|(tools, _)| tools.matches(id));
         rule.map_or(self.default, |(_, check)| *check)

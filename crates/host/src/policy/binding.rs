@@ -1,4 +1,4 @@
-//! Converts the parts of a call to CEL values, if an expression uses them.
+//! Converts the call data that an expression uses to CEL values.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::plain_path::normalize_path;
 
 /// Maximum number of input values that a policy expression may use.
 const VALUES_MAX: usize = 10_000;
-/// Limit on the work of a policy expression with loops: the number of values times the bytes of all
+/// Limit on the cost of a policy expression with loops: the number of values times the bytes of all
 /// texts.
 const STEPS_MAX: usize = 1 << 26;
 

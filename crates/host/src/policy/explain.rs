@@ -22,19 +22,19 @@ pub struct PolicyExplanation {
     pub rule: String,
     /// True if the caller can see the tool.
     pub visible: bool,
-    /// Reason why the arguments are invalid, so that the call would be refused anyway. The `when`
-    /// expressions of rules were evaluated with the arguments as given.
+    /// Reason why the arguments are invalid, so that the call would be refused even if policy
+    /// allows it. The `when` expressions of rules were evaluated with the unchanged arguments.
     pub input_problem: Option<String>,
 }
 
 /// Policy decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// Decision that the call may run.
+    /// The call may run.
     Allowed,
-    /// Decision that the call may run after a person confirms it.
+    /// The call may run after a person confirms it.
     Confirm,
-    /// Decision that the call is refused.
+    /// The call is refused.
     Denied,
 }
 

@@ -67,7 +67,8 @@ pub(super) struct PolicyCondition {
 const CACHE_MAX: usize = 4096;
 
 /// Key of a cached result: all values that an expression can use without the call's input. The id
-/// of the tool does not suffice, because a guard may share its id with a different tool.
+/// of the tool does not suffice, because another spec with different properties may have the same
+/// id.
 #[derive(PartialEq, Eq, Hash)]
 struct ExpressionCacheKey {
     name: Arc<str>,
@@ -236,8 +237,8 @@ impl VariableResolver for ExpressionVariables<'_> {
 }
 
 thread_local! {
-    /// Workspace path for the policy expression that this thread evaluates. It is thread-local,
-    /// because functions receive only their arguments.
+    /// Workspace path for the policy expression that this thread evaluates. The path is
+    /// thread-local, because functions receive only their arguments.
     static ROOT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 }
 

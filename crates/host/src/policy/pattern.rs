@@ -67,7 +67,7 @@ impl ToolPattern {
     }
 
     /// Returns true if a restriction with this pattern applies to the tool: the pattern matches the
-    /// tool's id or its `ruled_as` id.
+    /// tool's id, or the id `ruled_as` of the tool whose restrictions apply to it, too.
     pub(crate) fn restricts(&self, spec: &ToolSpec) -> bool {
         self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
     }
@@ -136,7 +136,7 @@ fn toolset_pattern(id: &str) -> String {
 /// tools.
 ///
 /// # Errors
-/// The problem of the pattern.
+/// The pattern is invalid, or matches none of the tools.
 pub fn check_pattern(
     setting: &'static str,
     pattern: &str,

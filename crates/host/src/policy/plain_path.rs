@@ -5,8 +5,8 @@ use std::borrow::Cow;
 /// Removes `.`, `..`, and repeated and trailing slashes from `path`. Also removes the prefix
 /// `root`, the path of the workspace, as tools do.
 ///
-/// A leading `..` remains: such a path leads out of the workspace, and no tool follows it. Symbolic
-/// links are not resolved.
+/// A leading `..` remains, because the path then leads out of the workspace, and no tool follows
+/// it. Symbolic links are not resolved.
 pub(super) fn normalize_path<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, str> {
     let path = root.and_then(|root| strip_root(path, root)).unwrap_or(path);
     if is_plain(path) {

@@ -12,8 +12,8 @@ const SETTING: &str = "policy.rules";
 /// Longest name of a policy rule, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
-/// A policy rule of the settings. It matches if all its conditions hold. An empty condition always
-/// holds.
+/// A policy rule of the settings, which matches if all its conditions hold. An empty condition
+/// always holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
     /// Name of the rule in the audit record and in `toolgate policy explain`.
@@ -37,11 +37,11 @@ pub struct PolicyRule {
 /// Effect of a policy rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyEffect {
-    /// Effect of a rule that lets the call run.
+    /// The call may run.
     Allow,
-    /// Effect of a rule that refuses the call.
+    /// The call is refused.
     Deny,
-    /// Effect of a rule that lets the call run after a person confirms it.
+    /// The call may run after a person confirms it.
     Confirm,
 }
 
@@ -102,8 +102,8 @@ pub(super) struct CompiledPolicyRule {
 
 /// Tools that a policy rule concerns.
 pub(super) enum RuleToolSelection {
-    /// Tools that match one of the patterns and have one of the effects. An empty list matches all
-    /// tools.
+    /// Selects the tools that match one of the patterns and have one of the effects. An empty list
+    /// matches all tools.
     Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
     /// Selects all tools whose effects are stronger than these.
     AboveEffects(Effects),
@@ -193,7 +193,7 @@ impl CompiledPolicyRule {
     }
 
     /// Evaluates the rule's `when` expression for each of `paths` as the argument `path`. A
-    /// restriction holds if it holds for one of them, and a permission if it holds for all.
+    /// restriction holds if it holds for any path, and a permission if it holds for all.
     fn evaluate_for_each(
         &self,
         when: &PolicyCondition,

@@ -9,7 +9,8 @@ use crate::policy::{KnownToolSet, ToolPattern, ToolRuleError};
 pub struct TokenScope {
     /// Name of the scope as it appears in tokens.
     pub name: String,
-    /// Patterns for tool ids. At least one must match the id of a tool that the scope allows.
+    /// Patterns for the ids of the tools that the scope allows. A tool must match at least one of
+    /// them.
     pub tools: Vec<String>,
     /// Strongest effects of a tool that the scope allows.
     pub effects: Effects,
@@ -29,11 +30,11 @@ struct TokenScopeGrant {
 /// Result of comparing the scopes of a token with the scope that a tool call needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScopeCheck {
-    /// Result for a caller who needs no further scope.
+    /// The caller needs no further scope.
     Satisfied,
-    /// Result for a caller who lacks this scope.
+    /// The caller lacks this scope.
     Missing(String),
-    /// Result for a tool that no scope allows.
+    /// No scope allows the tool.
     Unavailable,
 }
 
@@ -55,8 +56,8 @@ impl TokenScopes {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
-    /// Returns the scope that `caller` lacks for the tool, if any. If one of several scopes would
-    /// suffice, returns the first.
+    /// Checks if the token of `caller` has a scope that allows the tool. If several scopes would
+    /// suffice, the result names the first one.
     pub(crate) fn check_scope(&self, caller: &Caller, spec: &ToolSpec) -> ScopeCheck {
         if self.0.is_empty() || caller.kind != CallerKind::Token {
             return ScopeCheck::Satisfied;

@@ -61,7 +61,7 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 /// Pattern that finds one type of secret in texts, such as a private key.
 pub(super) struct SecretFormat {
     /// Lower-case words. Each match of the pattern contains one of them, unless the list is empty.
-    /// Searching for them is much faster than compiling the pattern.
+    /// A search for the words is much faster than compiling the pattern.
     words: &'static [&'static str],
     /// Text that each match of the pattern contains in addition to one of the words.
     required_text: &'static str,

@@ -95,8 +95,8 @@ impl SecretValueMatcher {
 pub(crate) struct RedactingEventSink {
     values: Arc<SecretValueMatcher>,
     sink: CallEventSink,
-    /// Last part of the program output of each stream, which is delayed because a secret value may
-    /// begin in it.
+    /// End of the program output of each stream, which is delayed because a secret value may begin
+    /// in it.
     held: Mutex<[String; 2]>,
 }
 

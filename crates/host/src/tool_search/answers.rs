@@ -300,7 +300,7 @@ fn describe(entry: &CatalogToolEntry, text: &mut String) {
     _ = writeln!(text, "  {}", lean_schema(&spec.input_schema));
 }
 
-/// Returns the part of an unknown name that an error message repeats.
+/// Returns the beginning of an unknown name that an error message repeats.
 fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }

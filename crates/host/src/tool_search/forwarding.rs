@@ -207,7 +207,7 @@ fn problem(pointer: &str, message: &str) -> ValidationProblem {
     ValidationProblem { pointer: pointer.to_owned(), message: message.to_owned() }
 }
 
-/// Returns the part of an unknown tool's name that an error message repeats.
+/// Returns the beginning of an unknown tool's name that an error message repeats.
 fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }

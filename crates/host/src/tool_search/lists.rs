@@ -33,7 +33,8 @@ const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 /// addition to its name and description.
 const SEARCH_HINT: &str = "anthropic/searchHint";
 
-/// A client that has received a tool list.
+/// Key of a remembered tool list: the session that received the list, or a caller without a
+/// session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ToolListKey {
     Session(Arc<str>),

@@ -25,7 +25,7 @@ pub(super) struct ToolSearchMemory {
     shared: Arc<RememberedToolQueries>,
 }
 
-/// The session or the caller for which queries are remembered.
+/// Key of remembered queries: a session or a caller.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum ToolSearchMemoryKey {
     Session(Arc<str>),

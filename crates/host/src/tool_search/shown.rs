@@ -20,8 +20,7 @@ const NOTES_MAX: usize = 4096;
 /// tools.
 const QUERIES_MAX: usize = 256;
 
-/// Identity of a tool that a search answer contains: the tool's id, and the hash of its current
-/// definition.
+/// Id of a tool that a search answer contains, with the hash of the tool's current definition.
 #[derive(Clone)]
 pub(super) struct ShownToolVersion {
     id: String,
@@ -43,7 +42,7 @@ pub(super) struct SessionShownTools {
     sessions: HashMap<ToolSearchMemoryKey, SessionSearchHistory>,
 }
 
-/// Tools and queries that a search has answered in one session.
+/// Tools that one session has received from searches, and queries that it has sent.
 #[derive(Default)]
 struct SessionSearchHistory {
     /// Tools whose one-line description the session has received, by id, with the hash of their
@@ -121,7 +120,7 @@ fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownToolVersion) -> bool 
     known.insert(id, hash) == Some(hash)
 }
 
-/// Returns the hash of the parts of a tool's definition that a search shows.
+/// Returns the hash of the effects, description and schema of a tool, which a search shows.
 fn definition_hash(spec: &ToolSpec) -> Hash {
     let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
     let mut hasher = Hasher::new();

@@ -64,7 +64,8 @@ impl ToolVectors {
         Some(hashes.iter().map(cosine).collect())
     }
 
-    /// Starts to compute the vectors of sentences that have none, unless a task does so already.
+    /// Starts a task that computes the vectors of sentences that have none, unless such a task runs
+    /// already.
     fn make_missing(&self, sentences: &[String], hashes: &[Hash]) {
         let missing: Vec<(Hash, String)> = {
             let known = self.0.known();

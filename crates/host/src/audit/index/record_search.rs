@@ -12,8 +12,8 @@ use crate::audit::call_record::{AuditRecordFilter, ParsedAuditRecord, REFUSED};
 /// Time after which a search of the audit log stops, so that a page of results is fast even if few
 /// records match.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
-/// Maximum time between the ends of two calls whose audit records are in the wrong order, in
-/// microseconds.
+/// Maximum time in microseconds by which the end of a call may precede the end of a call with an
+/// earlier audit record.
 const ORDER_SLACK_US: i64 = 60_000_000;
 
 /// Audit records that a search found.

@@ -62,7 +62,7 @@ pub struct CallStatistics {
     pub total_us: u64,
     /// Duration of the longest call in microseconds.
     pub longest_us: u64,
-    /// Number of calls in each range of durations.
+    /// Number of calls in each histogram range of durations, by the number of the range.
     buckets: BTreeMap<u32, u64>,
 }
 
@@ -87,7 +87,7 @@ impl CallStatistics {
         self.longest_us
     }
 
-    /// Adds the counts and durations of another group.
+    /// Adds the counts and durations of the group `other` to this group.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.failed += other.failed;
@@ -143,8 +143,8 @@ impl AuditIndex {
     }
 
     /// Returns statistics of all calls since the hour of `since`, grouped by caller and time,
-    /// without the durations that percentiles need. This reads few rows, even if there are many
-    /// tools.
+    /// without the durations that percentiles need. The query reads few rows, even if there are
+    /// many tools.
     ///
     /// # Errors
     /// The index cannot be read.

@@ -38,11 +38,11 @@ const OFFER_POLL: Duration = Duration::from_secs(1);
 /// Subject of a notification between the servers of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FleetNotificationSubject {
-    /// Change of the job with this id.
+    /// The job with this id has changed.
     Job(JobId),
     /// Another server has requests about jobs of the server with this id.
     Requests(FleetServerId),
-    /// Jobs of the workspace with this tag wait, and any server may claim them.
+    /// Jobs of the workspace with this digest wait, and any server may claim them.
     Offer(WorkspaceNameDigest),
     /// The client session with this tag has a new message with this number.
     Session(SessionTag, i64),

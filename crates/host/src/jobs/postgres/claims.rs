@@ -127,7 +127,7 @@ async fn has_offers(
 }
 
 /// Locks the row of this server, so that no other server takes over its jobs at the same moment.
-/// Records the start of the database server.
+/// Records the start time of the database server.
 ///
 /// # Errors
 /// The lease of the server has ended.

@@ -24,7 +24,7 @@ pub struct FleetCredentials {
     has_tables: OnceCell<()>,
 }
 
-/// A lock of one credential for all servers of a fleet. It is released on drop.
+/// A lock of one credential for all servers of a fleet. Dropping the value releases the lock.
 pub struct FleetCredentialLock {
     /// Database connection whose transaction holds the lock. The lock ends with the connection.
     _connection: PostgresConnection,
@@ -33,9 +33,9 @@ pub struct FleetCredentialLock {
 /// State of a credential in the database of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetCredentialState {
-    /// State of a credential that no server has stored or deleted.
+    /// No server has stored or deleted the credential.
     Unknown,
-    /// State of a credential that a server has deleted.
+    /// A server has deleted the credential.
     Deleted,
     /// A server has stored these bytes as the credential.
     Stored(Vec<u8>),

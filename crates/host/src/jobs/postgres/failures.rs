@@ -1,10 +1,10 @@
-//! Converts failures of the database to those of a job store.
+//! Converts failures of the database to failures of a job store.
 
 use toolgate_postgres::{PostgresError, PostgresFailure};
 
 use crate::jobs::store::JobStoreError;
 
-/// A failed operation, and whether the database may have committed it.
+/// A failed database write, and whether the database may have committed it.
 pub(super) struct FailedDatabaseWrite {
     pub(super) error: JobStoreError,
     pub(super) has_unknown_outcome: bool,

@@ -26,29 +26,30 @@ use super::results::SharedResultRow;
 use crate::jobs::shared_folder::{FleetLargeFileLocation, LargeFileStore};
 use crate::jobs::store::JobStoreError;
 
-/// Largest content that is stored in the database, in bytes.
+/// Maximum size in bytes of a shared file or result that is stored in the database.
 const DATABASE_BYTES_MAX: u64 = 16 << 20;
-/// Number of bytes of a content that are stored in one row.
+/// Number of bytes of a shared file or result that one database row contains.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Maximum number of contents that are read from and written to the database at once, so that they
-/// leave connections for the jobs.
+/// Maximum number of shared files and results that are transferred from and to the database at
+/// once. The limit leaves connections for the jobs.
 const TRANSFERS_MAX: usize = 2;
-/// Maximum number of large contents that are read or written at once.
+/// Maximum number of large shared files and results that are read or written at once.
 const LARGE_TRANSFERS_MAX: usize = 4;
-/// Longest wait of a read or write of a content until other reads and writes end.
+/// Longest wait to read or write a shared file or result while too many others are transferred.
 const TRANSFER_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Longest time in which a content is written to the database.
+/// Time limit for writing a shared file or result to the database.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest time in which a large content is read, written or removed.
+/// Time limit for reading, writing or removing a large shared file or result.
 const LARGE_TIMEOUT: Duration = Duration::from_secs(1800);
-/// Maximum number of expired contents that are removed in one statement, so that it ends in time.
+/// Maximum number of expired files and results that are removed in one statement, so that the
+/// statement ends in time.
 const REMOVE_STEP: i64 = 20;
 
-/// Id of a shared content: a digest of the workspace and of the parts that identify the content,
-/// such as the job and the file name.
+/// Id of a shared file or result: a digest of the workspace and of the parts that identify the
+/// content, such as the job and the file name.
 pub(super) type SharedContentId = [u8; 16];
 
-/// Contents that the servers of a fleet share.
+/// Store of files and long results that the servers of a fleet share.
 pub(in crate::jobs) struct FleetContentStore {
     pub(super) pool: SharedPostgresPool,
     pub(super) workspace: String,
@@ -60,12 +61,12 @@ pub(in crate::jobs) struct FleetContentStore {
     pub(super) new_result_bytes: AtomicU64,
 }
 
-/// The reason why a content is not shared.
+/// Reason why a file or a long result is not shared with the servers of a fleet.
 #[derive(Debug)]
 pub(in crate::jobs) enum ContentSharingError {
     /// The database does not answer. A later try may succeed.
     Unavailable(JobStoreError),
-    /// The content cannot be stored, for this reason.
+    /// The file or result cannot be stored, for this reason.
     Refused(String),
 }
 
@@ -80,7 +81,7 @@ impl From<PostgresFailure> for ContentSharingError {
     }
 }
 
-/// A content to be shared.
+/// A file or a long result to share with the servers of a fleet.
 pub(super) enum SharedContent<'c> {
     /// A file that does not change while it is shared.
     File(Arc<File>),
@@ -89,7 +90,7 @@ pub(super) enum SharedContent<'c> {
 }
 
 impl SharedContent<'_> {
-    /// Returns the piece of the content from the byte `at` on, for a content of `bytes` bytes.
+    /// Returns the chunk at the byte offset `at` of this file or result of `bytes` bytes.
     async fn chunk(&self, at: u64, bytes: u64) -> io::Result<Cow<'_, [u8]>> {
         let len = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         match self {
@@ -109,7 +110,7 @@ impl SharedContent<'_> {
         }
     }
 
-    /// Returns the whole content as a file.
+    /// Returns the shared file, or a temporary file with the bytes in memory.
     async fn to_file(&self) -> io::Result<Arc<File>> {
         match self {
             Self::File(file) => Ok(file.clone()),
@@ -125,17 +126,17 @@ impl SharedContent<'_> {
     }
 }
 
-/// Database row of a shared content.
+/// Database row of a shared file or long result.
 pub(super) struct SharedContentRow {
     pub(super) id: SharedContentId,
-    /// Job that made the content. `None` for a long result.
+    /// Job that produced the file. `None` for a long result.
     pub(super) job: Option<Vec<u8>>,
     pub(super) bytes: u64,
     /// Caller and list entry of a long result. `None` for the file of a job.
     pub(super) result: Option<SharedResultRow>,
 }
 
-/// Location of a complete content: in the database, or in the store of large contents.
+/// Location of a stored file or result: in the database, or in the store of large contents.
 pub(super) struct SharedContentLocation {
     pub(super) id: SharedContentId,
     pub(super) bytes: u64,
@@ -282,7 +283,8 @@ impl FleetContentStore {
         Err(refused("its job was removed meanwhile".to_owned()))
     }
 
-    /// Returns the whole content at the location `place`, or `None` if the content was removed.
+    /// Returns the bytes of the file or result at the location `place`, or `None` if it was
+    /// removed.
     pub(super) async fn read(
         &self,
         place: &SharedContentLocation,
@@ -319,7 +321,8 @@ impl FleetContentStore {
         opened.map_err(|err| io_error(&err))
     }
 
-    /// Returns the next piece of a content in the database, and the position of its first byte.
+    /// Returns the next chunk of a file or result in the database, and the offset of its first
+    /// byte.
     async fn next_chunk(
         &self,
         chunks: &mut ChunkReader,
@@ -337,7 +340,7 @@ impl FleetContentStore {
         Ok(Some((at, chunk)))
     }
 
-    /// Removes expired contents. No two servers remove the same content.
+    /// Removes expired files and results. No two servers remove the same one.
     pub(in crate::jobs) async fn remove_expired(&self) -> Result<(), JobStoreError> {
         loop {
             let due = self.mark_expired().await?;
@@ -361,7 +364,8 @@ impl FleetContentStore {
         }
     }
 
-    /// Returns expired contents that this server has to remove.
+    /// Returns expired files and results that this server has to remove. Marks them, so that other
+    /// servers leave them alone for 5 minutes.
     async fn mark_expired(&self) -> Result<Vec<ExpiredContent>, JobStoreError> {
         let lent = self.pool.acquire().await?;
         let client = &lent.connection.client;
@@ -370,8 +374,8 @@ impl FleetContentStore {
         Ok(lent.give_back(result)?)
     }
 
-    /// Removes a large content. Returns false if that fails, so that the content's row stays and a
-    /// server tries again later.
+    /// Removes a large file or result. Returns false if that fails, so that the database row stays
+    /// and a server tries again later.
     async fn delete_large(&self, content: &ExpiredContent) -> bool {
         let Some(large) = &self.large else { return false };
         let removed = in_time(large.delete(&large_file_name(&content.id), content.bytes)).await;
@@ -381,7 +385,7 @@ impl FleetContentStore {
         removed.is_ok()
     }
 
-    /// Marks the contents of jobs that no longer exist as expired. The removal of a job does so
+    /// Marks the files of jobs that no longer exist as expired. The removal of a job does so
     /// itself, unless the server that removed the job has an older version.
     pub(in crate::jobs) async fn expire_unknown(&self) -> Result<(), JobStoreError> {
         let lent = self.pool.acquire().await?;
@@ -391,7 +395,7 @@ impl FleetContentStore {
     }
 }
 
-/// Waits until few enough contents are read or written, and returns the permit for one more.
+/// Waits until few enough files and results are transferred, and returns the permit for one more.
 ///
 /// # Errors
 /// No permit is free within 30 s.
@@ -405,20 +409,20 @@ async fn begin_transfer(permits: &Semaphore) -> Result<SemaphorePermit<'_>, JobS
     }
 }
 
-/// Waits for the end of `work` on the store of large contents, for a bounded time.
+/// Runs `work` on the store of large files. Fails if it takes longer than 30 minutes.
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let ended = timeout(LARGE_TIMEOUT, work).await;
     ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// An expired content that this server has to remove.
+/// An expired file or result that this server has to remove.
 struct ExpiredContent {
     id: Vec<u8>,
     bytes: u64,
     is_large: bool,
 }
 
-/// Position in a content that is read from the database.
+/// Position in a file or result that is read from the database in chunks.
 struct ChunkReader {
     id: SharedContentId,
     bytes: u64,
@@ -440,7 +444,7 @@ fn io_error(err: &io::Error) -> JobStoreError {
     JobStoreError(format!("a shared file cannot be read: {err}"))
 }
 
-/// Writes a content and its row in one transaction.
+/// Writes a shared file or result and its row to the database in one transaction.
 async fn write_in_database(
     client: &mut Client,
     workspace: &str,

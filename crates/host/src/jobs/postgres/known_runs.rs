@@ -1,5 +1,5 @@
-//! Keeps what the tables do not contain about a server's jobs: the jobs that run or wait at this
-//! server, and its writes with an unknown outcome.
+//! Tracks in memory the jobs that run or wait at this server, and its writes with an unknown
+//! outcome. The database tables do not contain these facts.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -94,8 +94,8 @@ impl ServerJobRuns {
         self.end(id);
     }
 
-    /// Returns the jobs that run at this server or ended there a short time ago. The number of a
-    /// job is that of its latest start.
+    /// Returns the jobs that run at this server or ended there a short time ago, each with the
+    /// number of its latest start.
     pub(super) fn recent_runs(&self) -> Vec<(JobId, u32)> {
         let ended = self.ended.iter().map(|run| (run.id, run.attempt));
         ended.chain(self.running()).collect()

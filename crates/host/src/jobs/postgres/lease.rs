@@ -1,4 +1,5 @@
-//! Keeps the lease of this server, for which the database counts the server as alive.
+//! Renews the lease of this server. While the lease is valid, the database counts the server as
+//! alive.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,7 +43,7 @@ pub(super) struct FleetServerRow {
 /// their callers, its next claim looks at the jobs behind them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JobClaimPosition {
-    /// The negative priority, so that a smaller number comes first.
+    /// The negated priority of the job, so that a smaller number comes first.
     pub(super) rank: i64,
     pub(super) turn: i64,
     pub(super) n: i64,
@@ -327,15 +328,15 @@ pub(super) fn start_renewals(
     }))
 }
 
-/// Returns the id of this boot of the machine. It is empty, and no programs are found, on a system
-/// that has none.
+/// Returns the id of this boot of the machine, or an empty text if the system has no such id.
+/// Without it, no leftover programs are found.
 #[allow(clippy::disallowed_methods, reason = "a file of the kernel, outside every root")]
 pub(super) fn machine_boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-/// Returns the time after a renewal for which a server trusts its lease of this length.
+/// Returns the time after a renewal for which a server trusts its lease of the given `length`.
 pub(super) fn trusted_time(length: Duration) -> Duration {
     length / 3 * 2
 }
@@ -344,8 +345,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time since the machine booted. It counts the time that the machine was suspended, in
-/// which a lease ends as well.
+/// Returns the time since the machine booted, including the time that the machine was suspended,
+/// because a lease ends during that time as well.
 fn boot_time_ms() -> u64 {
     let now: Duration = clock_gettime(ClockId::Boottime).try_into().unwrap_or_default();
     millis(now)

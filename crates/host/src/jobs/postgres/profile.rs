@@ -49,12 +49,12 @@ pub struct FleetServerProfile {
 /// Role of a server in a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FleetServerRole {
-    /// Role of a server that accepts and runs jobs.
+    /// The server accepts and runs jobs.
     #[default]
     Server,
-    /// Role of a server that accepts jobs and runs none.
+    /// The server accepts jobs and runs none.
     Front,
-    /// Role of a server that runs jobs and accepts none.
+    /// The server runs jobs and accepts none.
     Worker,
 }
 
@@ -69,9 +69,9 @@ impl FleetServerRole {
     }
 }
 
-/// Digests of each part of a server's settings, as JSON. All clones share them.
+/// Digests of a server's settings by section, as JSON. All clones share the digests.
 ///
-/// Servers with different digests of a part have different settings.
+/// If the digests of a section differ, the servers have different settings there.
 #[derive(Debug, Clone)]
 pub struct SettingsDigests(Arc<Mutex<String>>);
 

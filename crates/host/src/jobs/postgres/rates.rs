@@ -12,11 +12,11 @@ use toolgate_postgres::PostgresError;
 use crate::jobs::stored_form::duration_nanos;
 use crate::limits::{RateBucket, RateBucketGrant};
 
-/// Period in nanoseconds: a server takes the calls that a rate limit allows in this time from the
-/// bucket at once.
+/// Period in nanoseconds. A server takes from a rate limit's bucket as many calls at once as the
+/// limit allows in this period.
 const SLICE_NANOS: i64 = 50_000_000;
 
-/// Takes calls from a rate limit's bucket, timed by the clock of the database.
+/// Takes calls from a rate limit's bucket. The clock of the database measures the time.
 pub(super) async fn take_calls(
     client: &Client,
     workspace: &str,

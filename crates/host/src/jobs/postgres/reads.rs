@@ -126,7 +126,7 @@ pub(super) async fn list(
     Ok(page)
 }
 
-/// Sets the open questions of `job` from a database row that ends with them.
+/// Sets the open questions of `job` from the last column of the database row.
 fn read_questions(row: &Row, job: &mut JobSnapshot) -> Result<(), PostgresError> {
     if let Some(open) = row.try_get::<_, Option<&str>>(14)? {
         job.questions = parse_json(open)?;

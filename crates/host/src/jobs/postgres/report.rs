@@ -26,13 +26,13 @@ pub struct FleetReport {
 /// Durability of accepted jobs if the database fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetDurability {
-    /// Durability of a database that does not wait until its disk has stored a job.
+    /// The database does not wait until its disk has stored a job.
     Volatile,
-    /// Durability of a database that waits for its disk and has no standby server.
+    /// The database waits for its disk and has no standby server.
     Disk,
-    /// Durability of a database that does not wait until its standby server has a job.
+    /// The database does not wait until its standby server has a job.
     LaggingStandby,
-    /// Durability of a database that waits until a standby server has stored a job.
+    /// The database waits until a standby server has stored a job.
     SynchronousStandby,
 }
 

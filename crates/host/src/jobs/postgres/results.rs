@@ -25,7 +25,7 @@ const OVERHEAD_BYTES: u64 = 512;
 /// Maximum number of results of a caller that are listed.
 const LISTED_MAX: i64 = 10_000;
 
-/// Caller and entry of a long result, as they are stored.
+/// Caller, list entry and lifetime of a long result, for its database row.
 pub(super) struct SharedResultRow {
     caller: String,
     /// JSON of the entry of the result in lists.

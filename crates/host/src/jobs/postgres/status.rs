@@ -43,7 +43,7 @@ pub struct FleetServerStatus {
     pub kind: String,
     /// Version of toolgate that the server runs.
     pub version: String,
-    /// Digests of the server's settings, by the name of the settings' part.
+    /// Digests of the server's settings, by the name of the section.
     pub settings: BTreeMap<String, String>,
     /// True if the server begins no further jobs.
     pub draining: bool,

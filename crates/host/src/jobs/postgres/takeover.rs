@@ -84,7 +84,8 @@ async fn remove_unacknowledged(
 }
 
 /// Locks and returns the dead servers of the workspace, except servers that are beginning a job
-/// now. A locked server cannot begin a job.
+/// now. A locked server cannot begin a job. Without `sweeps`, only servers that have left count as
+/// dead.
 async fn dead_servers(
     work: &impl GenericClient,
     lease: &ServerLease,
@@ -115,8 +116,8 @@ async fn dead_servers(
     rows.iter().map(dead).collect()
 }
 
-/// Locks the unfinished jobs of dead servers and returns them. Jobs whose server is missing in the
-/// table are included, because that server was removed.
+/// Locks the unfinished jobs of dead servers and returns them. With `sweeps`, includes jobs whose
+/// server was removed from the table.
 async fn orphans(
     work: &impl GenericClient,
     server: &FleetServerRow,

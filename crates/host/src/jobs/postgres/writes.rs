@@ -1,6 +1,6 @@
-//! Writes of jobs. Each is one statement or one transaction, and names the owner of the job, so
-//! that it changes nothing after another server has taken the job over. A write of a run also names
-//! the start of the job, so that it changes nothing after a later start.
+//! Writes jobs to the database. Each write is one statement or one transaction, and names the owner
+//! of the job, so that it changes nothing after another server has taken the job over. A write of a
+//! run also names the start of the job, so that it changes nothing after a later start.
 
 use std::time::Duration;
 

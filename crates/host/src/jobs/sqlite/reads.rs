@@ -199,7 +199,7 @@ pub(super) fn optional_text<'r>(
     row.get_ref(column)?.as_str_or_null().map_err(column_error)
 }
 
-/// Converts the error about a database column of the wrong type.
+/// Converts an error about a database column of the wrong type to a failure of the job store.
 pub(super) fn column_error(err: rusqlite::types::FromSqlError) -> SqliteFailure {
     rusqlite::Error::from(err).into()
 }

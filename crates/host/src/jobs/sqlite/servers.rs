@@ -106,7 +106,8 @@ pub(super) struct DeadServerLock {
 }
 
 impl DeadServerLock {
-    /// Removes the dead server's registration file. To be called after its jobs were taken over.
+    /// Removes the dead server's registration file. Call this function after the server's jobs were
+    /// taken over.
     pub(super) fn remove_file(self) {
         if let Some((path, _locked)) = &self.file {
             remove_if_exists(path);

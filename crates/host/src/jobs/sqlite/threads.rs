@@ -18,8 +18,8 @@ use crate::jobs::store::JobStoreError;
 
 /// Capacity of the queues of read and write requests. Further requests wait.
 const QUEUE_MAX: usize = 256;
-/// Approximate size of one transaction in bytes. Its pages fit into the connection's cache, so that
-/// each page is written once.
+/// Approximate size of one transaction in bytes. The pages of the transaction fit into the
+/// connection's cache, so that each page is written once.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
 /// Number of threads that read from the job store.
 const READER_COUNT: usize = 2;
@@ -42,7 +42,7 @@ pub(super) struct SqliteWriterThread {
     _end: ThreadJoinGuard,
 }
 
-/// A request to write to the job store. It shares a transaction with others.
+/// A request to write to the job store, in one transaction with other requests.
 struct SqliteWriteRequest {
     durability: WriteDurability,
     /// Approximate size of the write in bytes.

@@ -157,8 +157,8 @@ pub(super) fn set_questions(
     Ok(())
 }
 
-/// Adds answers to a job's questions to those that are stored with the job. Earlier answers stay.
-/// If another server runs the job, the added answers become a request to that server.
+/// Adds answers to the stored answers of a job, and keeps the earlier answers. If another server
+/// runs the job, the added answers become a request to that server.
 pub(super) fn add_answers(
     session: &WriterThreadState,
     id: JobId,

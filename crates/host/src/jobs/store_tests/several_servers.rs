@@ -1,5 +1,5 @@
-//! Tests that servers that share a store see, change and take over each other's jobs only as they
-//! may, and that nothing is lost with a server.
+//! Tests that servers with a shared store see, change and take over each other's jobs only as
+//! allowed, and that no job is lost when a server ends.
 
 use std::sync::Arc;
 use std::time::Duration;
