@@ -103,7 +103,7 @@ struct PolicyVerdictWithRule<'p> {
     rule: PolicyRuleName,
 }
 
-/// Visibility of a tool for one caller.
+/// Answer of the policy to the question if one caller may see a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToolVisibility {
     /// The caller may see the tool.
@@ -178,7 +178,8 @@ impl ToolPolicy {
         })
     }
 
-    /// Sets the path of the workspace. Policy rules see absolute paths without this prefix.
+    /// Sets the path of the workspace. Policy rules see paths inside the workspace without this
+    /// prefix.
     pub fn with_root(mut self, root: &Path) -> Self {
         self.bounds.root = root.to_str().map(|root| root.trim_end_matches('/').into());
         self

@@ -245,7 +245,7 @@ impl SecretSet {
     }
 }
 
-/// Secrets that a search in the input of a call has found.
+/// Collector of the secrets in a call's input that are marked by a name.
 struct NamedSecretCollector<'v> {
     names: &'v SecretNames,
     values: HashSet<&'v str>,

@@ -98,7 +98,7 @@ struct AuditRecordBatch {
     bodies: Vec<Range<usize>>,
     /// Number of bytes of the batch already written to a stream.
     written_bytes: usize,
-    /// True if the batch is already in the chain and waits only for the disk.
+    /// True if the batch is already written to the log file and only waits to be flushed to disk.
     is_chained: bool,
 }
 

@@ -58,7 +58,8 @@ impl RecentCallDetails {
         Self { arguments: Some(arguments_text(input, secrets)), may_edit, ..Self::default() }
     }
 
-    /// Adds the text of the call's result. `of_call` are the secrets in the call's input.
+    /// Adds the text of the call's result without `secrets` and without the secrets `of_call`,
+    /// which the call's input contains.
     pub(super) fn set_result(&mut self, text: &str, secrets: &SecretSet, of_call: &CallSecrets) {
         self.changed_lines = count_changed_lines(text).filter(|_| self.may_edit);
         let is_short = text.len() <= 2 * SEARCHED_BYTES_MAX;
@@ -138,8 +139,8 @@ fn hunk_lengths(line: &str) -> Option<(usize, usize)> {
     Some((length(old)?, length(new)?))
 }
 
-/// Identity of a call among those of one server process: its start and its duration in
-/// microseconds, as its audit record contains them.
+/// Key that identifies a recent call of one server process: the start, and the duration in
+/// microseconds, from its audit record.
 pub(super) type RecentCallKey = (Timestamp, u64);
 
 /// Details of the newest calls that changed something or failed, oldest first.

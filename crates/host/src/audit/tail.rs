@@ -36,7 +36,7 @@ const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 256 << 10;
 /// Number of bytes of the audit log that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Time for which a change of the audit resource waits to be combined with others.
+/// Time for which a change of the audit resource waits to be combined with other changes.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Returns the id that policy rules use for reads of the audit resource, like the id of a tool.

@@ -189,7 +189,7 @@ fn log_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Progress of the verification of an audit log.
+/// Verifier of an audit log, with the progress of the verification.
 struct AuditLogVerifier<'k> {
     key: &'k AuditKey,
     link: Option<AuditChainEnd>,

@@ -11,7 +11,7 @@ use super::{Catalog, CatalogToolEntry};
 /// Maximum number of callers for whom the search index remembers which tools they may see.
 const VIEWS_MAX: usize = 64;
 
-/// Purpose of each server, by the server's name.
+/// Description of each server's purpose, by the server's name.
 pub(crate) type ServerDescriptionMap = HashMap<String, String>;
 
 /// A search index of the tools, with the tools that each of the latest searching callers may see.

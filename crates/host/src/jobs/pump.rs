@@ -33,8 +33,8 @@ const MESSAGE_CHARS_MAX: usize = 1_000;
 /// Maximum number of files that one job may produce.
 const FILES_MAX: usize = 10_000;
 
-/// Moves a job's events to the store. The job never waits for the store. The limits on a job's
-/// events bound the buffer.
+/// Forwarder that moves a job's events to the store. The job never waits for the store. The limits
+/// on a job's events bound the buffer.
 pub(super) struct JobEventForwarder {
     buffer: Mutex<JobEventBuffer>,
     changed: Notify,

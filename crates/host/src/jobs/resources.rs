@@ -26,7 +26,7 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Maximum number of jobs that are listed at once, or offered as completions.
 const JOBS_MAX: usize = 200;
-/// Time for which a change of a job resource waits to be combined with others.
+/// Time for which a change of a job resource waits to be combined with other changes.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 /// Characters of a file name that are percent-encoded in a job resource's URI.
 const ESCAPED_CHARS: &AsciiSet =

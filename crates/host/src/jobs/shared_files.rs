@@ -163,7 +163,7 @@ impl JobServiceState {
     }
 }
 
-/// Long results that the servers of a fleet share through the job store.
+/// Store of the long results that the servers of a fleet share through the job store.
 struct FleetResultStore {
     jobs: Weak<JobServiceState>,
     /// Time until which results are not shared, because the database did not answer.

@@ -216,7 +216,7 @@ impl Drop for WatchdogDisarmGuard<'_> {
     }
 }
 
-/// Rates of calls that the servers of a fleet share through the job store.
+/// Store of rate limit buckets that the servers of a fleet share through the job store.
 pub(super) struct JobStoreRateBuckets(pub(super) Weak<JobServiceState>);
 
 impl SharedRateBucketStore for JobStoreRateBuckets {

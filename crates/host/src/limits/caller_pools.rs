@@ -1,4 +1,4 @@
-//! Limits the concurrent calls of each caller, so that one cannot block the others.
+//! Limits the concurrent calls of each caller, so that one caller cannot block the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

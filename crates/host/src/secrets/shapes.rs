@@ -35,7 +35,7 @@ pub(super) const NAME_BYTES_MAX: usize = 64;
 
 /// Returns true if `name` marks a secret, like `GITHUB_TOKEN`, `apiKey` or `--password`.
 ///
-/// This runs for each argument of each call, so it does not allocate.
+/// The function runs for each argument of each call, so it does not allocate.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let mut folded = [0; NAME_BYTES_MAX];
     let mut length = 0;

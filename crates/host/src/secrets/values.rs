@@ -11,7 +11,7 @@ use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind};
 use super::REDACTED;
 use super::redactable::Redactable;
 
-/// Secret values for which texts are searched.
+/// Matcher that finds secret values in texts and redacts them.
 pub(crate) struct SecretValueMatcher {
     matcher: AhoCorasick,
     /// All texts that are searched for, longest first.

@@ -1,4 +1,4 @@
-//! Answers searches: by queries, by names, or by server.
+//! Answers searches for tools: by queries, by names, or by server.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

@@ -162,14 +162,14 @@ pub(super) fn content_id(workspace: &str, parts: &[&str]) -> SharedContentId {
     id
 }
 
-/// Returns the name of the content `id` in the store of large contents.
+/// Returns the name of the shared file or result `id` in the store of large contents.
 fn large_file_name(id: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(id)
 }
 
 impl FleetContentStore {
-    /// Creates the store of contents that the servers of `workspace` share. `large` is the folder
-    /// or bucket for large contents.
+    /// Creates the store of files and results that the servers of `workspace` share. `large` is the
+    /// folder or bucket for large contents.
     pub(super) fn new(
         pool: SharedPostgresPool,
         workspace: &str,
@@ -232,7 +232,8 @@ impl FleetContentStore {
         Ok(Some(file.try_clone().map_err(|err| io_error(&err))?))
     }
 
-    /// Stores the shared `content`, and then marks its `row` in the database as complete.
+    /// Stores the shared file or result `content`, and then marks its `row` in the database as
+    /// complete.
     pub(super) async fn store(
         &self,
         row: &SharedContentRow,
@@ -422,7 +423,7 @@ struct ExpiredContent {
     is_large: bool,
 }
 
-/// Position in a file or result that is read from the database in chunks.
+/// State of a read of a file or result from the database, chunk by chunk.
 struct ChunkReader {
     id: SharedContentId,
     bytes: u64,
@@ -472,7 +473,8 @@ async fn write_in_database(
     Ok(work.commit().await?)
 }
 
-/// Inserts the row of a content that is about to be written to the store of large contents.
+/// Inserts the database row of a file or result that is about to be written to the store of large
+/// contents.
 async fn announce_content(
     client: &mut Client,
     workspace: &str,
@@ -483,8 +485,8 @@ async fn announce_content(
     Ok(work.commit().await?)
 }
 
-/// Inserts the row of a content, and of the result that it contains. Returns false if an earlier
-/// attempt has inserted them.
+/// Inserts the database row of a shared file or result, and the list entry of a result. Returns
+/// false if an earlier attempt has inserted them.
 async fn insert_content(
     client: &impl GenericClient,
     workspace: &str,
@@ -513,7 +515,8 @@ async fn insert_content(
     Ok(is_new)
 }
 
-/// Marks a large content as complete. Returns false if its row is missing or has expired.
+/// Marks a large file or result as complete. Returns false if the database row is missing or has
+/// expired.
 async fn complete_content(client: &Client, id: &SharedContentId) -> Result<bool, PostgresError> {
     let sql = "UPDATE toolgate_fleet.files SET is_complete = true \
                WHERE id = $1 AND (until IS NULL OR until > now())";
@@ -521,7 +524,8 @@ async fn complete_content(client: &Client, id: &SharedContentId) -> Result<bool,
     Ok(client.execute_typed(sql, &[(&id as _, Type::BYTEA)]).await? == 1)
 }
 
-/// Returns the location of the complete content `id`.
+/// Returns the location of the shared file or result `id`, or `None` if it is missing or
+/// incomplete.
 async fn find_content(
     client: &Client,
     workspace: &str,
@@ -550,7 +554,8 @@ async fn read_chunk(
     Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
 }
 
-/// Marks expired contents, so that for 5 minutes no other server removes them. Returns them.
+/// Marks expired files and results, so that for 5 minutes no other server removes them, and returns
+/// them.
 async fn mark_expired_contents(
     client: &Client,
     workspace: &str,

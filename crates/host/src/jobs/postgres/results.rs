@@ -20,7 +20,7 @@ use crate::jobs::stored_form::{parse_json, to_json};
 const RESULT_BYTES_MAX: i64 = 1 << 30;
 /// Number of bytes of new results after which a server lets the oldest results expire.
 const CHECK_BYTES: u64 = 16 << 20;
-/// Number of bytes that are added to the size of each result for its row.
+/// Number of bytes that are added to the size of each long result for its database row.
 const OVERHEAD_BYTES: u64 = 512;
 /// Maximum number of results of a caller that are listed.
 const LISTED_MAX: i64 = 10_000;
@@ -35,7 +35,7 @@ pub(super) struct SharedResultRow {
     pub(super) keep: Duration,
 }
 
-/// A row of a long result, with the location of its content.
+/// Database row of a long result, with the location of its content.
 struct LocatedSharedResult {
     place: SharedContentLocation,
     entry: String,
@@ -45,7 +45,7 @@ struct LocatedSharedResult {
 }
 
 impl SharedResultRow {
-    /// Inserts the row of the result whose content has the given `id`.
+    /// Inserts the database row of this long result, whose content has the id `id`.
     pub(super) async fn insert(
         &self,
         client: &impl GenericClient,

@@ -27,7 +27,7 @@ pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
 /// Longest wait for the job store's file while another server writes to it.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 
-/// Reasons why an operation on the job store's file failed.
+/// Reason why an operation on the job store's file failed.
 #[derive(Debug)]
 pub(super) enum SqliteFailure {
     /// Error that SQLite reported.

@@ -26,7 +26,7 @@ const READER_COUNT: usize = 2;
 /// Longest wait for unwritten requests when the job store is dropped.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Durability that a write has when its result is returned.
+/// Durability of a write when the writer thread returns its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WriteDurability {
     /// The write survives the end of this process, but perhaps not of the machine.
