@@ -1,9 +1,10 @@
-//! Memory that the input of callers takes: request bodies, WebSocket messages, the values in them,
-//! and the inputs of running jobs. If they exceed it, a message that arrives is dropped.
+//! Memory that client input takes: request bodies, WebSocket messages, the values parsed from them,
+//! and the inputs of running jobs. If the memory limit is reached, a message that arrives is
+//! dropped.
 //!
-//! Only received bytes count, so a silent client uses no memory. The first bytes of each message
-//! are free, so short messages never wait. The number of connections limits these free bytes, too.
-//! A caller that uses little memory finds room even if others have filled the account.
+//! Only received bytes count, so a silent client uses no memory. The first bytes of each message do
+//! not count, so short messages never wait. The limit on connections bounds these bytes. A caller
+//! that uses little memory can reserve more even if other callers have reached the limit.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,27 +17,27 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use toolgate_contract::Caller;
 
-/// Number of bytes of each message that do not count against the memory limit.
+/// Number of bytes at the start of each message that do not count against the memory limit.
 pub const UNCOUNTED_BYTES: usize = 64 << 10;
-/// Limit of the memory of all messages, as a number of messages of the largest size.
+/// Memory limit for all messages together, as a multiple of the maximum size of one message.
 const MESSAGES_MAX: usize = 8;
-/// Limit of the memory of one caller's messages, as a number of messages of the largest size.
+/// Memory limit for the messages of one caller, as a multiple of the maximum size of one message.
 const MESSAGES_EACH_MAX: usize = 6;
-/// Divisor for the reserve: memory of one sixteenth of the limit, in addition to the limit, for
-/// callers with little input.
+/// Divisor of the memory limit that gives the size of the reserve: 1/16 of the limit, in addition
+/// to the limit. Only callers that use little memory may use the reserve.
 const RESERVE_DIVISOR: usize = 16;
-/// Divisor for the access to the reserve: a caller may use the reserve while its messages take at
-/// most 1/128 of the memory limit, which is 2 MiB by default.
+/// Divisor of the memory limit that gives the access to the reserve. A caller may use the reserve
+/// if all its messages take at most 1/128 of the limit (2 MiB by default).
 const SMALL_SHARE_DIVISOR: usize = 128;
-/// Divisor for evicted messages: until they are dropped, they may take one quarter of the memory
-/// limit in addition to it.
+/// Divisor of the memory limit that gives the allowance for evicted messages. Until they are
+/// dropped, they may take 1/4 of the limit in addition to it.
 const EVICTED_DIVISOR: usize = 4;
 /// Size in bytes of a message after which freed memory is worth returning to the system.
 const LARGE_BYTES_MIN: usize = 4 << 20;
 /// Longest wait for free memory before a message is dropped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Budget of memory for the messages of clients, over all listeners. Clones share it.
+/// Memory budget for the messages of clients, shared by all listeners and all clones.
 #[derive(Clone)]
 pub struct InputMemoryBudget(Arc<InputMemoryBudgetInner>);
 
@@ -44,9 +45,9 @@ struct InputMemoryBudgetInner {
     all_max: usize,
     each_max: usize,
     state: Mutex<InputMemoryState>,
-    /// Signal that memory of a message is released.
+    /// Signal that the memory of a message was released.
     freed: Notify,
-    /// Signal that a large message is released.
+    /// Signal that the memory of a large message was released.
     large_freed: Notify,
 }
 
@@ -87,7 +88,7 @@ impl InputMemoryOwner {
 struct InputMemoryState {
     next_number: u64,
     bytes_total: usize,
-    /// Sizes of messages that are evicted and not yet dropped, by number.
+    /// Sizes in bytes of evicted messages that are not dropped yet, by message number.
     evicted: HashMap<u64, usize>,
     bytes_by_owner: HashMap<InputMemoryOwner, usize>,
     bodies: HashMap<u64, ReservedMessageMemory>,
@@ -97,16 +98,16 @@ struct InputMemoryState {
 struct ReservedMessageMemory {
     owner: InputMemoryOwner,
     bytes: usize,
-    /// True once all bytes of the message have arrived. It is then evicted after messages that
-    /// still arrive.
+    /// True once all bytes of the message have arrived. Among an owner's messages, those that are
+    /// still arriving are evicted first.
     is_received: bool,
-    /// True once the message is complete. The message then stays in memory until the request is
-    /// answered.
+    /// True once the message can no longer be evicted. Its memory stays reserved until the request
+    /// is answered.
     is_complete: bool,
     evicted: CancellationToken,
 }
 
-/// Memory of one message of a client, which is released on drop.
+/// Reservation of the memory for one message of a client. Dropping this value releases the memory.
 #[derive(Debug)]
 pub struct InputMemoryReservation {
     memory: InputMemoryBudget,
@@ -130,7 +131,7 @@ impl InputMemoryBudget {
         }))
     }
 
-    /// Starts to count the memory of a new message of `owner`.
+    /// Creates a reservation of 0 bytes for a new message of `owner`.
     pub fn open_share(&self, owner: InputMemoryOwner) -> InputMemoryReservation {
         let evicted = CancellationToken::new();
         let mut state = self.0.lock_state();
@@ -217,8 +218,8 @@ impl InputMemoryBudgetInner {
         }
     }
 
-    /// Returns the limit on the memory of all owners, as it applies to an owner that would use
-    /// `own` bytes.
+    /// Returns the memory limit for all owners together, in bytes. The limit is higher for an owner
+    /// that would use only a few bytes (`own`).
     fn all_max_for(&self, own: usize) -> usize {
         match own <= self.all_max / SMALL_SHARE_DIVISOR {
             true => self.all_max + self.all_max / RESERVE_DIVISOR,
@@ -244,8 +245,8 @@ impl InputMemoryState {
         }
     }
 
-    /// Returns the largest incomplete message of `holder`, or of the owner with the most memory.
-    /// The message `asking` counts even if it is empty.
+    /// Returns the largest incomplete message of `holder`, or of the owner with the most memory if
+    /// `holder` is `None`. The message `asking`, which needs memory, counts even if it is empty.
     fn largest(
         &self,
         holder: Option<&InputMemoryOwner>,
@@ -316,24 +317,26 @@ impl InputMemoryReservation {
         self.memory.0.try_take(self.number, bytes, true).unwrap_or(Err(InputMemoryFull))
     }
 
-    /// Returns true if this message must be dropped, because other messages need its memory.
+    /// Returns true if this message was evicted and must be dropped, because other messages need
+    /// its memory.
     pub fn is_evicted(&self) -> bool {
         self.evicted.is_cancelled()
     }
 
-    /// Waits until this message must be dropped, because other messages need its memory.
+    /// Waits until this message is evicted and must be dropped, because other messages need its
+    /// memory.
     pub async fn wait_evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Returns a future that completes when this message must be dropped, because other messages
-    /// need its memory.
+    /// Returns a future that completes when this message is evicted and must be dropped, because
+    /// other messages need its memory.
     pub fn evicted_owned(&self) -> WaitForCancellationFutureOwned {
         self.evicted.clone().cancelled_owned()
     }
 
-    /// Marks that all bytes of the message have arrived, so that messages of its owner which still
-    /// arrive are dropped before it.
+    /// Marks that all bytes of the message have arrived. If memory is needed, messages of the same
+    /// owner that are still arriving are then dropped first.
     pub fn mark_received(&self) {
         if let Some(body) = self.memory.0.lock_state().bodies.get_mut(&self.number) {
             body.is_received = true;
@@ -375,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a budget of eight bytes, of which one caller can take six.
+    /// Returns a budget of 8 bytes, of which one caller can use 6.
     fn room() -> InputMemoryBudget {
         InputMemoryBudget::new(1)
     }

@@ -17,19 +17,21 @@ const LIST_BYTES: usize = 300;
 /// Memory of an object that is not empty, in bytes: a hash table, and entries of 104 bytes for at
 /// least three fields.
 const OBJECT_BYTES: usize = 500;
-/// Memory of the name of a field, in bytes, besides its text.
+/// Memory of the name of an object's field, in bytes, in addition to the text of the name.
 const NAME_BYTES: usize = 40;
-/// Number of times that the text of a message exists once it is parsed: in its values, and in what
-/// a tool makes of them.
+/// Number of copies of a message's text in memory after parsing: one in the parsed values, and one
+/// in the data that a tool creates from them.
 const TEXT_COPIES: usize = 2;
-/// Number of bytes of a text after which the estimate may end early.
+/// Size of the pieces in which the structure of a JSON text is scanned, in bytes. After each piece,
+/// the estimate ends if it has reached its maximum.
 const PIECE_BYTES: usize = 64 << 10;
-/// Largest estimate of the memory of a message's values, as a number of messages of the largest
-/// size. A message of the largest size must be accepted if there is no other message.
+/// Maximum of the estimated memory of a message's values, as a multiple of the maximum size of a
+/// message. With this maximum, a message of any allowed size is accepted if there is no other
+/// message.
 const MESSAGES_MAX: usize = 4;
 
-/// Returns about how many bytes the values of the JSON text `message` take while the message is
-/// answered, if messages have at most `message_bytes_max` bytes.
+/// Returns about how many bytes the values of the JSON text `message` take in memory. The estimate
+/// is limited to a multiple of `message_bytes_max`, the maximum size of a message.
 pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
     let bytes_max = message_bytes_max.saturating_mul(MESSAGES_MAX);
     let mut bytes = ITEM_BYTES.saturating_add(message.len().saturating_mul(TEXT_COPIES));
@@ -51,7 +53,7 @@ pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
 }
 
 /// Returns about how many bytes of memory the lists and objects in `outside` take. `outside` is a
-/// part of a JSON text without strings.
+/// piece of JSON text between two strings.
 fn structure_bytes(outside: &[u8]) -> usize {
     let mut bytes: usize = 0;
     for (at, byte) in outside.iter().enumerate() {
@@ -93,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the estimate without the part for the text itself.
+    /// Returns the estimated memory of the lists and objects in the JSON text `text`, in bytes,
+    /// without the memory of the text itself.
     fn structure(text: &str) -> usize {
         parsed_json_bytes(text.as_bytes(), 1 << 30) - ITEM_BYTES - TEXT_COPIES * text.len()
     }

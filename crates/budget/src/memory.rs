@@ -1,9 +1,9 @@
-//! Account of memory that several parts of the server share.
+//! Memory budget that several modules of the server share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Account from which memory is granted up to a limit. Clones share the account.
+/// Memory budget with a limit in bytes. Clones share the budget.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<MemoryBudgetState>);
 
@@ -13,7 +13,7 @@ struct MemoryBudgetState {
     bytes_taken: AtomicU64,
 }
 
-/// Granted memory, which returns to its account when this value is dropped.
+/// Reserved memory, which returns to its budget when this value is dropped.
 #[derive(Debug)]
 pub struct MemoryReservation {
     account: Arc<MemoryBudgetState>,
@@ -21,7 +21,7 @@ pub struct MemoryReservation {
 }
 
 impl MemoryBudget {
-    /// Creates an account that grants up to `bytes_max` bytes of memory.
+    /// Creates a memory budget of `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(MemoryBudgetState { bytes_max, bytes_taken: AtomicU64::new(0) }))
     }

@@ -34,7 +34,8 @@ pub struct BoundedSchemaValidator {
     _memory: MemoryReservation,
 }
 
-/// Number and size of the parts of a JSON value.
+/// Size of a JSON value: the number of its values, its depth, and the number and length of its
+/// property names.
 #[derive(Debug, Clone, Copy, Default)]
 struct JsonValueSize {
     values: u64,
@@ -104,10 +105,12 @@ impl BoundedSchemaValidator {
         self.size.patterns.backtracks
     }
 
-    /// Returns the violations of the schema by `value`, or only the first of them if `account` has
-    /// no memory for all that are possible. Returns `None` if a search for them would cost too much.
+    /// Returns the violations of the schema by `value`. Returns only the first violation if
+    /// `account` has no memory for all that are possible, and `None` if a search for them would
+    /// cost too much.
     ///
-    /// All errors are in memory at once, about 400 bytes each. The iterator keeps this memory.
+    /// All errors are in memory at once, about 400 bytes each. The iterator keeps this memory
+    /// reserved.
     pub fn errors<'v>(
         &'v self,
         value: &'v Value,
@@ -133,7 +136,7 @@ impl BoundedSchemaValidator {
         Some(Box::new(self.validator.validate(value).err().into_iter()))
     }
 
-    /// Returns the validator, which is only for values that passed [`check`](Self::check).
+    /// Returns the validator. Use it only for values that passed [`check`](Self::check).
     pub fn validator(&self) -> &Validator {
         &self.validator
     }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-/// Scheduling priority (niceness) of the threads of a pool: under full load, they get a third of
-/// the time of a thread that serves calls. With a smaller share, ordinary work would miss its
-/// deadline.
+/// Scheduling priority (niceness) of the pool's threads. On a busy machine, they get a third of the
+/// processor time of a thread that serves calls. With less time, ordinary computations would miss
+/// their deadlines.
 const NICE: i32 = 5;
 /// Time without a computation after which an idle thread of a pool ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl BlockingWorkPool {
     }
 }
 
-/// Computation that a thread of a pool runs.
+/// Computation to run on a thread of a pool.
 type WorkPoolTask = Box<dyn FnOnce() + Send>;
 
 /// Threads of a pool. They start on demand, and end after 10 seconds without a computation.
@@ -101,7 +101,7 @@ struct WorkPoolThreads {
     next_number: AtomicU64,
 }
 
-/// Thread that waits for its next computation.
+/// Idle thread of a pool, which waits for its next computation.
 #[derive(Debug)]
 struct IdleWorkThread {
     number: u64,
@@ -109,7 +109,7 @@ struct IdleWorkThread {
 }
 
 impl WorkPoolThreads {
-    /// Runs `task` on an idle thread, or on a new one. Fails if no new thread can be started.
+    /// Runs `task` on an idle thread, or on a new thread. Fails if no new thread can be started.
     fn start(self: &Arc<Self>, mut task: WorkPoolTask) -> io::Result<()> {
         let next_idle = || self.lock_idle().pop();
         while let Some(thread) = next_idle() {
@@ -145,7 +145,7 @@ impl WorkPoolThreads {
         }
     }
 
-    /// Removes the thread `number` from the idle ones. Returns false if it is not idle any more.
+    /// Removes the thread `number` from the idle threads. Returns false if the thread is not idle.
     fn remove_idle(&self, number: u64) -> bool {
         let mut idle = self.lock_idle();
         let before = idle.len();
@@ -158,9 +158,10 @@ impl WorkPoolThreads {
     }
 }
 
-/// Runs the computation `work`, whose expensive steps end early after `deadline`.
+/// Runs the computation `work`. After `deadline`, expensive steps such as pattern matches end
+/// early.
 pub fn run_until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
-    /// Guard that restores the deadline of the enclosing computation.
+    /// Guard that restores the deadline of the enclosing computation when dropped.
     struct RestoreDeadlineGuard(Option<Instant>);
     impl Drop for RestoreDeadlineGuard {
         fn drop(&mut self) {
@@ -171,7 +172,7 @@ pub fn run_until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns true if the deadline of the computation that runs on this thread is over.
+/// Returns true if the deadline of the computation on this thread has passed.
 pub(crate) fn is_time_over() -> bool {
     DEADLINE.get().is_some_and(|deadline| Instant::now() >= deadline)
 }

@@ -1,4 +1,5 @@
-//! The worker that parses code, because hostile text can crash a grammar.
+//! The worker that parses code. Code is parsed in a separate process because hostile text can crash
+//! a parser.
 //!
 //! A worker is a process of `toolgate-parser`, the small program of this crate, or of the server's
 //! own executable. Only the small program needs the feature `grammars`.

@@ -1,5 +1,5 @@
-//! Entry point of `toolgate-parser`, the program that parses code. It contains the grammars and
-//! little else, and is compressed in the file of `toolgate`.
+//! Entry point of `toolgate-parser`, the program that parses code. The program contains the
+//! grammars and little else. Releases append it to the executable of `toolgate` in compressed form.
 
 use std::process::ExitCode;
 

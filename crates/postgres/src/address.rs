@@ -12,19 +12,19 @@ use crate::password::DatabasePassword;
 /// The address of a PostgreSQL server, and the settings for connecting to it.
 #[derive(Debug, Clone)]
 pub struct PostgresAddress {
-    /// The connection settings of the client except the addresses.
+    /// The connection settings of the PostgreSQL client, except the server's addresses.
     pub(crate) config: Config,
     /// The server's addresses, in the order in which they are tried.
     pub(crate) addresses: Vec<DialAddress>,
     /// The certificates to trust; `None` if the connection is not encrypted.
     pub(crate) trust: Option<CertificateTrust>,
-    /// The name by which messages call the server.
+    /// The name of the server in error messages.
     pub(crate) display_name: String,
     /// The name of the environment variable with the password.
     pub(crate) password_env: String,
 }
 
-/// The TLS parameters of a database URL, which the client library does not parse.
+/// The TLS parameters of a database URL. The PostgreSQL client library does not parse them.
 #[derive(Default)]
 struct TlsParams {
     mode: Option<String>,
@@ -135,7 +135,7 @@ fn addresses(config: &Config) -> Result<Vec<DialAddress>, String> {
     Ok(addresses)
 }
 
-/// Returns the text that names `address` in messages: `host:port`, or the path of the socket.
+/// Returns the name of `address` in error messages: `host:port`, or the path of the socket.
 fn address_name(address: &DialAddress) -> String {
     match address {
         DialAddress::Port(host, port) => format!("{host}:{port}"),

@@ -40,7 +40,7 @@ pub struct PostgresConnectionPool {
 
 /// A connection to a PostgreSQL server, and the task that drives the connection.
 pub struct PostgresConnection {
-    /// The client that sends statements over the connection.
+    /// The client that sends SQL statements over the connection.
     pub client: Client,
     _task: PostgresConnectionTask,
 }
@@ -57,14 +57,14 @@ impl Drop for PostgresConnectionTask {
 /// A connection from the pool. [`PooledConnection::give_back`] returns the connection to the pool.
 /// Dropping this value closes the connection instead.
 pub struct PooledConnection<'c> {
-    /// The connection that was taken from the pool.
+    /// The pooled connection.
     pub connection: PostgresConnection,
     connections: &'c PostgresConnectionPool,
     _permit: SemaphorePermit<'c>,
 }
 
-/// The maximum number of received notifications that wait in memory. Further ones are dropped,
-/// because the receiver looks at the tables from time to time as well.
+/// The maximum number of received notifications that wait in memory. Further notifications are
+/// dropped, because their receiver also reads the tables from time to time.
 const NOTIFICATIONS_MAX: usize = 1024;
 
 /// A connection that listens to a PostgreSQL channel, and the payloads of the channel's
@@ -252,13 +252,13 @@ impl PostgresConnectionPool {
         timeout(within, work).await.unwrap_or(Err(PostgresError::TimedOut(within)))
     }
 
-    /// Converts the error `err` to a failure with a message for people.
+    /// Converts the error `err` of a database operation to a failure with a message for the user.
     pub fn to_failure(&self, err: &PostgresError) -> PostgresFailure {
         let user = self.address.config.get_user().unwrap_or("this user");
         to_failure(err, &self.address.display_name, user, &self.address.password_env)
     }
 
-    /// Returns the name by which messages call the server.
+    /// Returns the name of the server in error messages.
     pub fn display_name(&self) -> &str {
         &self.address.display_name
     }
@@ -266,7 +266,7 @@ impl PostgresConnectionPool {
 
 impl PooledConnection<'_> {
     /// Returns the connection to the pool, unless the error in `result` makes the connection
-    /// unusable. Returns `result` with a message for people.
+    /// unusable. Converts an error in `result` to a failure with a message for the user.
     ///
     /// # Errors
     /// The error in `result`.
@@ -312,10 +312,11 @@ struct PostgresTls {
     host: String,
 }
 
-/// A network connection without TLS. This wrapper type is [`Send`] for every lifetime.
+/// A network connection to a PostgreSQL server without TLS. This wrapper type is [`Send`] for every
+/// lifetime.
 struct PlainPostgresStream(DialedByteStream);
 
-/// Network connection with TLS.
+/// A network connection to a PostgreSQL server with TLS.
 struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedByteStream>);
 
 impl TlsConnect<PlainPostgresStream> for PostgresTls {

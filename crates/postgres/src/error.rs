@@ -10,16 +10,16 @@ use tokio_postgres::error::SqlState;
 /// The reason why a database operation failed.
 #[derive(Debug)]
 pub enum PostgresError {
-    /// Error because no connection to the database could be made.
+    /// No connection to the database could be opened, for this reason.
     Unreachable(String),
-    /// Error because the database operation exceeded this time limit.
+    /// The database operation exceeded this time limit.
     TimedOut(Duration),
-    /// Error of the database server or of the connection to it.
+    /// The database server, or the connection to it, reported this error.
     Postgres(Error),
-    /// Error because the database server cannot be used in its current state. The message continues
-    /// a sentence after the server's name.
+    /// The database server cannot be used in its current state. The message continues a sentence
+    /// after the server's name.
     Unusable(String),
-    /// Error because the database cannot fulfill the request, with the reason.
+    /// The database cannot fulfill the request, for this reason.
     Rejected(String),
 }
 
@@ -61,26 +61,26 @@ impl PostgresError {
     }
 }
 
-/// A failed database operation, with a message for people.
+/// A failed database operation, with a message for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PostgresFailure {
-    /// Error because the database server is unavailable now, but may be available later.
+    /// The database server is unavailable now, but may be available later.
     Unavailable(String),
-    /// Error because a table, a column or a schema is missing in the database.
+    /// A table, a column or a schema is missing in the database.
     Incomplete {
         /// The name of the database server.
         server: String,
-        /// A sentence that names the missing part.
+        /// A sentence that names the missing table, column or schema.
         reason: String,
     },
-    /// Error because data in the database is damaged.
+    /// Data in the database is damaged.
     Damaged {
         /// The name of the database server.
         server: String,
         /// A sentence that names the damaged data.
         reason: String,
     },
-    /// Error of any other failed database operation.
+    /// The database operation failed for any other reason.
     Failed(String),
 }
 

@@ -24,11 +24,11 @@ use tokio_rustls::rustls::{
 };
 use toolgate_net::{ByteStream, HttpUrl};
 
-/// Idle time before TCP keepalive probes start. A probe follows each further third of this time,
-/// and three unanswered probes end the connection.
+/// Idle time before TCP keepalive probes start. The interval between probes is a third of this
+/// time. Three unanswered probes end the connection.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 
-/// Maximum number of names in a certificate that an error repeats.
+/// Maximum number of names of a server's certificate that an error message lists.
 const NAMES_MAX: usize = 3;
 
 /// A byte stream to a server: a TCP or Unix socket connection.
@@ -46,11 +46,11 @@ pub enum DialAddress {
 /// The certificate authorities that a TLS client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateTrust {
-    /// Trust in the certificate authorities that the system trusts.
+    /// Trust the certificate authorities that the system trusts.
     System,
-    /// Trust in the certificate authorities in a PEM file.
+    /// Trust the certificate authorities in this PEM file.
     File(PathBuf),
-    /// Absence of trust checks: traffic is encrypted, but the server is not authenticated.
+    /// Accept any certificate. Traffic is encrypted, but the server is not authenticated.
     AnyCertificate,
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn system_tls() -> Result<&'static TlsClient, String> {
     SYSTEM_TLS.get_or_try_init(create).await
 }
 
-/// Turns on TCP keepalive for `stream`, so that the system notices if the peer no longer exists.
+/// Turns on TCP keepalive for `stream`, so that the system notices if the server no longer exists.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -181,8 +181,9 @@ impl TlsClient {
     }
 }
 
-/// Explains the error `err` of a TLS handshake with `host` to a person. The advice about an unknown
-/// issuer depends on `trusts_system`: whether the client trusts the system's certificates.
+/// Converts the error `err` of a TLS handshake with `host` to an error that explains the cause. The
+/// advice about an unknown issuer depends on `trusts_system`: whether the client trusts the
+/// system's certificates.
 fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Error {
     let cause = err.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let why = match cause {
@@ -289,8 +290,8 @@ fn explain_certificate_error(
     }
 }
 
-/// Returns a name in a certificate, in backquotes. `written` is rustls's spelling of the name, such
-/// as `DnsName("a.example")`.
+/// Returns a name of a certificate in backquotes. `written` is rustls's spelling of the name, for
+/// example `DnsName("a.example")`.
 fn quoted_name(written: &str) -> String {
     format!("`{}`", written.split('"').nth(1).unwrap_or(written))
 }

@@ -46,7 +46,8 @@ impl Default for HttpFetcher {
 pub struct JsonPostRequest<'a> {
     /// The JSON text to send as the body of the request.
     pub json: Vec<u8>,
-    /// The secret for the `Authorization: Bearer` header. `None` sends no such header.
+    /// The secret for the `Authorization: Bearer` header. With `None`, the request has no such
+    /// header.
     pub key: Option<&'a str>,
     /// The time limit, from name lookup to the last byte of the response.
     pub timeout: Duration,
@@ -188,7 +189,7 @@ fn timeout_message(within: Duration) -> String {
     format!("timed out after {} s", within.as_secs_f32())
 }
 
-/// Returns `true` if `err` means that the connection ended before the response was complete.
+/// Returns `true` if `err` means that the connection closed before the response was complete.
 fn is_hangup(err: &hyper::Error) -> bool {
     let source = err.source().and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)
@@ -202,7 +203,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a server that answers one request with `answer`. Returns its URL, and the request.
+    /// Starts a server that answers one request with `answer`. Returns its URL, and a task that
+    /// returns the text of the request.
     async fn server(answer: Vec<u8>) -> (String, JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -9,8 +9,8 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A watch on folders, which reports when an entry appears, disappears, is written or gets other
-/// permissions.
+/// A watch on a set of folders. It reports when an entry appears, disappears, is written or gets
+/// other permissions.
 pub struct FolderChangeSignal(AsyncFd<OwnedFd>);
 
 impl FolderChangeSignal {

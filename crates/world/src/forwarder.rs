@@ -46,8 +46,8 @@ pub(crate) use tls_inspector::{TlsInspector, trust_variables};
 use gate::ForwarderHostGate;
 use refused_hosts::RefusedHosts;
 
-/// The port on which confined programs find the forwarder in their network. This port is below
-/// those that the kernel chooses, and above those that need privileges.
+/// The port on which a confined program finds the forwarder in its network namespace. The port is
+/// below those that the kernel assigns, and above those that need privileges.
 pub(crate) const FORWARDER_PORT: u16 = 29_517;
 /// The maximum number of connections of one program to its forwarder at the same time. Further
 /// connections wait.
@@ -60,10 +60,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ProgramHostAccess {
     /// Rules that name the hosts that the program may reach.
     pub rules: HostRules,
-    /// The package managers whose configuration names further hosts. toolgate asks them for these
-    /// hosts before the program starts.
+    /// The package managers whose configuration names further allowed hosts. toolgate asks the
+    /// package managers for these hosts before the program starts.
     pub sources: Vec<PackageHostSource>,
-    /// The setting in which the rules are, for messages: for example `sandbox.hosts`.
+    /// The setting that contains the rules, for messages: for example `sandbox.hosts`.
     pub setting: String,
 }
 
@@ -96,7 +96,7 @@ impl ProgramHostAccess {
     }
 }
 
-/// Use of the network by one run of a program.
+/// The network use of one run of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramNetworkUsage {
     /// `true` if the program reached the network through a forwarder.
@@ -114,9 +114,10 @@ pub(crate) struct NetworkForwarder {
 }
 
 impl NetworkForwarder {
-    /// Starts a forwarder on `listener`, a listening socket in a program's network. `inspector`
-    /// checks requests over TLS if `access` limits paths or the program gets credentials. `agent`
-    /// is for programs that may use SSH. Call this in a runtime.
+    /// Starts a forwarder on `listener`, a listening socket in a program's network namespace.
+    /// `inspector` checks requests over TLS if `access` limits paths or the program gets
+    /// credentials. `agent` serves programs that may use SSH. Call this function in a Tokio
+    /// runtime.
     pub(crate) fn start(
         listener: OwnedFd,
         access: &Arc<ProgramHostAccess>,
@@ -135,7 +136,7 @@ impl NetworkForwarder {
         Ok(Self { _serving: serving, _agent: agent, refused })
     }
 
-    /// Returns the hosts that the forwarder has refused so far.
+    /// Returns the program's network use so far: the hosts that the forwarder has refused.
     pub(crate) fn network_use(&self) -> ProgramNetworkUsage {
         ProgramNetworkUsage { is_forwarded: true, refused: self.refused.list() }
     }

@@ -2,7 +2,7 @@
 
 use crate::{root, sandbox};
 
-/// A function that takes one fuzz input and panics if it finds a bug.
+/// A fuzz target: a function that takes one fuzz input and panics if it finds a bug.
 type WorldFuzzTarget = fn(&[u8]);
 
 /// Every fuzz target of this crate, with the name of its folder in `fuzz/corpus`.
@@ -13,8 +13,8 @@ pub const TARGETS: &[(&str, WorldFuzzTarget)] =
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Fuzzes the check for protected names: it must find a protected name in every spelling (case,
-/// invisible characters, endings), and must find none in other plain paths.
+/// Fuzzes the check for protected names. The check must find a protected name in every spelling
+/// (case, invisible characters, endings), and must find none in other plain paths.
 fn protected(bytes: &[u8]) {
     root::fuzz_protected(bytes);
 }

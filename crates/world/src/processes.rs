@@ -47,7 +47,7 @@ use spawn::ProgramSpawner;
 use super::forwarder::ProgramNetworkUsage;
 use super::sandbox::{LeftoverPlaceholders, ProgramConfinement, Sandbox, SandboxCoverage};
 
-/// A starter of programs. Clones share the thread that starts the processes.
+/// A runner that starts programs. Clones share the thread that creates the processes.
 #[derive(Clone)]
 pub struct ProcessRunner(Arc<ProcessRunnerState>);
 
@@ -56,7 +56,7 @@ struct ProcessRunnerState {
     environment: BTreeMap<OsString, OsString>,
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
-    /// The cached answers of package managers that were asked for the hosts of their registries.
+    /// The cached answers of package managers about the hosts of their registries.
     host_answers: ConfiguredRegistryHostsCache,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -94,13 +94,13 @@ pub struct ProgramRunLimits {
     pub spool_bytes_max: u64,
 }
 
-/// The result of running a program, all of whose processes have ended.
+/// The result of running a program. All processes of the program have ended.
 pub struct ProgramOutcome {
     /// The exit status of the program's main process.
     pub status: ExitStatus,
-    /// The reason for stopping the program. `None` if it ended by itself.
+    /// The reason why the server stopped the program. `None` if the program ended by itself.
     pub stop_reason: Option<ProgramStopReason>,
-    /// The duration of the program's run.
+    /// The time from the program's start to its end.
     pub duration: Duration,
     /// Output that the program wrote to standard output.
     pub stdout: CapturedOutput,
@@ -108,16 +108,16 @@ pub struct ProgramOutcome {
     pub stderr: CapturedOutput,
     /// The profile that confined the program, and the sandbox layers that were missing.
     pub sandbox: Arc<SandboxCoverage>,
-    /// Use of the network by the program.
+    /// The network use of the program.
     pub network: ProgramNetworkUsage,
 }
 
-/// The reason for stopping a program.
+/// The reason why the server stopped a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramStopReason {
-    /// Stop because the program ran longer than its time limit.
+    /// The program ran longer than its time limit.
     TimedOut,
-    /// Stop because the caller cancelled the run or the server is closing.
+    /// The caller cancelled the run, or the server is closing.
     Canceled,
 }
 
@@ -133,7 +133,8 @@ impl ProcessRunner {
         Self::with_sandbox(environment, Sandbox::disabled())
     }
 
-    /// Creates a runner that confines programs with `sandbox`.
+    /// Creates a runner that confines programs with `sandbox`, for a server with the environment
+    /// `environment`.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -144,7 +145,7 @@ impl ProcessRunner {
         Self::with_leftovers(environment, sandbox, None)
     }
 
-    /// Creates a runner that confines programs in `workspace`. Before that, it removes the
+    /// Creates a runner that confines programs in `workspace` with `sandbox`. First removes the
     /// placeholder folders that killed servers left in the workspace.
     ///
     /// # Errors
@@ -202,7 +203,7 @@ impl ProcessRunner {
         self.sandbox().writable_folders(&self.0.environment)
     }
 
-    /// Returns `true` if a program confined by `inside` sees the file at `named`.
+    /// Returns `true` if a program with the confinement `inside` sees the file at `named`.
     ///
     /// # Errors
     /// This system cannot confine programs.
@@ -247,8 +248,8 @@ impl ProcessRunner {
         running::open(self, start).await
     }
 
-    /// Returns a starter of workers with the name `name`, which run `executable`. The `main`
-    /// function of the executable must call
+    /// Returns a starter of worker processes with the name `name`, which run `executable`. The
+    /// `main` function of the executable must call
     /// [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
     ///
     /// The starter does not keep this runner alive. After the runner is dropped, no more workers
@@ -279,11 +280,11 @@ impl ProcessRunner {
             && keeper::kill_all_marked(mark)
     }
 
-    /// Reports that this server is not frozen. Unless the next report comes within `silence`, all
-    /// programs of this server are killed. With zero, no further report is due.
+    /// Reports that this server is not frozen. If the next report does not come within `silence`,
+    /// all programs of this server are killed. With zero, no further report is expected.
     ///
-    /// Servers that share jobs report, because another server may run a job again if this server is
-    /// silent. The time does not count while the machine is suspended.
+    /// Servers that share jobs must report, because another server may run a job again if this
+    /// server is silent. The time does not count while the machine is suspended.
     pub fn report_alive(&self, silence: Duration) {
         self.0.spawner.report_alive(silence);
     }

@@ -1,9 +1,9 @@
-//! The workspace: one open directory, and every path below it.
+//! The workspace: one open directory, and all paths below it.
 //!
 //! The kernel resolves each path below the open directory (`openat2`, `RESOLVE_BENEATH`). Therefore
-//! `..`, absolute paths, symlinks and races cannot leave the directory. Opening the root fails if
-//! the kernel has no `openat2` (before Linux 5.6, or filtered by a container), because there is no
-//! weaker fallback.
+//! `..`, absolute paths, symlinks and races cannot leave the directory. A workspace cannot be
+//! opened if the kernel has no `openat2` (before Linux 5.6, or filtered by a container), because
+//! there is no other method that is as safe.
 
 mod path;
 mod beneath;
@@ -101,7 +101,7 @@ impl Default for WorkspaceOwnerSettings {
     }
 }
 
-/// Open directory of a workspace and its settings, which all clones share.
+/// The open directory of a workspace and its settings, which all clones of a [`Root`] share.
 struct WorkspaceRootHandle {
     dir: OwnedFd,
     path: PathBuf,
@@ -109,7 +109,7 @@ struct WorkspaceRootHandle {
     work_slots: Arc<Semaphore>,
 }
 
-/// Owner's settings of a workspace, with compiled patterns.
+/// The owner's settings of a workspace, with compiled patterns.
 struct CompiledOwnerSettings {
     protected: ProtectedPaths,
     hashed_bytes_max: u64,
@@ -158,7 +158,7 @@ impl Root {
         Self { rules: Arc::new(CompiledOwnerSettings::new(rules)), ..self }
     }
 
-    /// Returns this root with the ignore rules of the folders above it, if it is a folder of a
+    /// Returns this root with the ignore rules of the folders above it, if it is a folder in a
     /// larger repository. Reads these rules now, and never again.
     pub fn with_ignore_rules_above(self) -> Self {
         let ignored_above = IgnoreRules::above_root(self.path());
@@ -181,7 +181,7 @@ impl Root {
         self.resolve(path, OFlags::PATH | OFlags::DIRECTORY).map_err(|err| self.refusal(path, err))
     }
 
-    /// Checks a caller's `path` and makes it relative to the root.
+    /// Checks the caller's `path` and returns it relative to the root.
     fn relative<'p>(&self, path: &'p str) -> Result<&'p str, ToolError> {
         path::relative_to_root(path, &self.handle.path)
     }

@@ -105,7 +105,7 @@ struct SandboxState {
     capabilities: OnceLock<Result<SandboxCapabilities, String>>,
 }
 
-/// A `[[sandbox.for]]` rule, which sets the profile for the programs of some tools.
+/// A `[[sandbox.for]]` rule of the settings, which sets the profile for the programs of some tools.
 struct ToolSandboxRule {
     tools: GlobMatcher,
     profile: SandboxProfile,
@@ -124,12 +124,13 @@ pub struct ProgramConfinement {
     pub git_folder: Option<PathBuf>,
     /// Additional paths that the program sees.
     pub visible_paths: Vec<PathBuf>,
-    /// Parts of a repository outside the workspace that the program sees.
+    /// Files and folders of a git repository outside the workspace that the program sees.
     pub repository_places: Vec<OutsideRepositoryPath>,
     /// Folders of package caches that the program sees. A program that may write the workspace may
     /// write them, too.
     pub cache_folders: Vec<PathBuf>,
-    /// Package managers whose caches the program gets, besides those of the presets in its hosts.
+    /// Package managers whose caches the program gets, in addition to those of the presets in
+    /// `hosts`.
     pub cache_sources: Vec<PackageHostSource>,
     /// The only files and folders that may be executed. `None` allows every file that the program
     /// sees.
@@ -144,7 +145,7 @@ pub struct ProgramConfinement {
 pub struct OutsideRepositoryPath {
     /// Path of the file or folder. The sandbox leaves out a path that does not exist.
     pub path: PathBuf,
-    /// `true` if a program that may write the workspace may write this part, too.
+    /// `true` if a program that may write the workspace may also write this path.
     pub is_writable: bool,
 }
 
@@ -173,8 +174,8 @@ pub struct SandboxPaths {
     pub search_paths: Vec<String>,
     /// Paths that no program may change, relative to the workspace.
     pub guarded: Vec<String>,
-    /// Paths of instructions for agents, relative to the workspace. No program may change them, but
-    /// git may check out committed versions.
+    /// Paths of instruction files for agents, relative to the workspace. No program may change
+    /// these files, but git may check out committed versions.
     pub instructions: Vec<String>,
     /// The server's own folders, as absolute paths. They are hidden from all programs.
     pub hidden: Vec<PathBuf>,
@@ -234,8 +235,8 @@ impl Sandbox {
         self.0.settings == *settings && self.0.paths == *paths
     }
 
-    /// Returns the confinement of a program that `tool` starts in `workspace`. `None` if the
-    /// program is unconfined.
+    /// Returns the confinement of a program that `tool` starts in `workspace`. Returns `None` if
+    /// the program is unconfined.
     ///
     /// The first matching `[[sandbox.for]]` rule decides. If no rule matches and `only_reads` is
     /// set, a program with the profile `workspace` may only read the workspace.
@@ -256,9 +257,9 @@ impl Sandbox {
         Some(ProgramConfinement { hosts, ..confinement })
     }
 
-    /// Returns the setting for the access of `tool`, which restores dependencies, to the user's
-    /// package registry. `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the profile of
-    /// other programs is not `workspace`.
+    /// Returns the setting that decides if `tool` may reach the user's package registry to restore
+    /// dependencies. Returns `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the
+    /// profile of other programs is not `workspace`.
     pub fn restore_access(&self, tool: &str) -> Option<RestoreRegistryAccess> {
         let SandboxState { settings, rules, .. } = &*self.0;
         let is_ruled = rules.iter().any(|rule| rule.tools.is_match(tool));
@@ -355,8 +356,8 @@ impl Sandbox {
         self.release_names();
     }
 
-    /// Removes the placeholder folders that are only kept for the next confined program. Call this
-    /// before a program starts that may create the protected names.
+    /// Removes the placeholder folders that are kept for the next confined program. Call this
+    /// before a program starts that may create entries with the reserved names.
     pub(super) fn release_names(&self) {
         self.0.reserved.remove_unused();
     }

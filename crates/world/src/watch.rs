@@ -33,7 +33,8 @@ use folder_watches::FolderWatches;
 pub use tracker::{FileChanges, FileTracker, TrackedFolderUpdate};
 use watch_set::RootWatchSet;
 
-/// The delay between a file event and the check of the files, to collect more events.
+/// The delay between a file event and the check of the changed files, in which further events are
+/// collected.
 const FILES_DELAY: Duration = Duration::from_millis(50);
 /// The additional delay before the list of the workspace's files is refreshed.
 const LIST_DELAY: Duration = Duration::from_millis(150);
@@ -50,16 +51,16 @@ struct FileWatcherState {
 /// A running watch, which ends when the last subscription is dropped.
 struct ActiveFileWatch(Arc<SharedWatchState>);
 
-/// The state that subscriptions share with the watching task.
+/// The state that subscriptions share with the task that watches files.
 #[derive(Default)]
 struct SharedWatchState {
     requests: Mutex<WatchSubscriptionRequests>,
-    /// A signal that wakes the watching task when there are new or ended subscriptions.
+    /// A signal that wakes the task that watches files when a subscription starts or ends.
     changed: Notify,
     ended: CancellationToken,
 }
 
-/// All subscriptions to changes of files, by number.
+/// All subscriptions to changes of files and of the file list, by number.
 #[derive(Default)]
 struct WatchSubscriptionRequests {
     last_number: u64,
@@ -67,18 +68,19 @@ struct WatchSubscriptionRequests {
     lists: BTreeMap<u64, WorkspaceListWatchRequest>,
 }
 
-/// Subscription to the changes of one file.
+/// A subscription to the changes of one file.
 struct FileWatchRequest {
     /// The path of the watched file, relative to the root.
     path: String,
     /// The URI of the watched file, which notifications contain.
     uri: Arc<str>,
     changes: ChangeFeed,
-    /// The channel that receives the result once the file is watched or cannot be watched.
+    /// The channel that receives the result once the file is watched or cannot be watched. `None`
+    /// after the result was sent.
     ready: Option<oneshot::Sender<Result<(), ToolError>>>,
 }
 
-/// Subscription to changes of the list of files.
+/// A subscription to changes of the list of the workspace's files.
 #[derive(Clone)]
 struct WorkspaceListWatchRequest {
     changes: ChangeFeed,
@@ -213,7 +215,7 @@ impl Drop for ActiveFileWatch {
     }
 }
 
-/// A guard of the watching task. Dropping the guard marks the watch as ended.
+/// A guard of the task that watches files. Dropping the guard marks the watch as ended.
 struct FileWatchEndGuard(Arc<SharedWatchState>);
 
 impl Drop for FileWatchEndGuard {

@@ -18,7 +18,8 @@ pub(super) const PATTERN_BYTES_MAX: usize = 8 << 20;
 const ALL_PATTERN_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of different patterns in a schema.
 const PATTERNS_MAX: usize = 256;
-/// Largest compiled size of a part of a pattern with look-around or back-references, in bytes.
+/// Largest compiled size of each sub-pattern of a pattern with look-around or back-references, in
+/// bytes.
 const PART_BYTES_MAX: usize = 256 << 10;
 /// Longest pattern with look-around or back-references, in bytes.
 const BACKTRACKING_TEXT_MAX: usize = 1_000;
@@ -33,18 +34,19 @@ const STEPS_MAX: u64 = 2_000_000_000;
 /// Maximum number of steps of a pattern match with backtracking: bytes of the text times
 /// backtracks.
 const BACKTRACKING_STEPS_MAX: usize = 4_000_000;
-/// Longest text for which a pattern with backtracking is compiled in advance, in bytes.
+/// Longest text, in bytes, that is matched with the backtracking pattern compiled in advance. For a
+/// longer text, the pattern is compiled again with a lower limit of backtracks.
 const SHORT_TEXT_BYTES: usize = 512;
 /// Maximum number of steps for matching all property names of a value with patterns.
 pub(super) const NAME_STEPS_MAX: u64 = STEPS_MAX;
 
 thread_local! {
-    /// True if a pattern match on this thread could not be finished.
+    /// True if a match of a schema's pattern on this thread was stopped at a limit.
     static UNFINISHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true if a pattern match on this thread could not be finished since the last call of this
-/// function. Resets this state.
+/// Returns true if a match of a schema's pattern on this thread was stopped at a limit since the
+/// last call of this function.
 pub(super) fn forget_unfinished() -> bool {
     UNFINISHED.replace(false)
 }
@@ -72,7 +74,7 @@ pub(super) struct PatternSizeCounter<'s> {
     seen_names: HashSet<&'s str>,
 }
 
-/// Compiled size of one pattern, and whether it backtracks.
+/// Compiled size of one regular expression, and whether a match needs backtracking.
 struct RegexPatternSize {
     bytes: u64,
     backtracks: bool,
@@ -203,7 +205,7 @@ fn compiled_bytes(parsed: &Hir) -> u64 {
 pub(super) struct BoundedRegexPattern {
     /// Pattern as it is written in the schema.
     source: String,
-    /// Pattern in the syntax of the regex engine, if it backtracks.
+    /// Pattern in the syntax of the regex engine. `None` if a match needs no backtracking.
     backtracking: Option<String>,
     /// Number of automaton states of the compiled pattern.
     states: u64,
@@ -263,7 +265,8 @@ impl BoundedRegexPattern {
     }
 }
 
-/// Compiles a regular expression with a limit of `backtracks` and of `bytes_max` for each part.
+/// Compiles the regular expression `translated`. A match may backtrack at most `backtracks` times.
+/// Each compiled sub-pattern may take at most `bytes_max` bytes.
 fn build(
     translated: &str,
     backtracks: usize,

@@ -61,7 +61,8 @@ const STANDARD_IDS: [&str; 2] = ["http://json-schema.org/", "https://json-schema
 /// Size of a JSON schema, which bounds the cost of compiling it and of validation against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaSize {
-    /// Number of subschemas that are compiled. Several references to one subschema share it.
+    /// Number of subschemas that are compiled. A subschema with several references is compiled
+    /// once.
     pub(super) compiled: u64,
     /// Number of subschemas of a schema, and of entries in their lists. A subschema counts once for
     /// each reference to it.
@@ -73,11 +74,11 @@ pub struct SchemaSize {
     pub(super) patterns: PatternSizeTotals,
 }
 
-/// Size of one part of a schema.
+/// Size of one subschema.
 #[derive(Debug, Clone, Copy)]
 struct SubschemaSize {
     subschemas: u64,
-    /// Number of subschemas that an `unevaluatedProperties` around the part compiles again.
+    /// Number of subschemas that an enclosing `unevaluatedProperties` compiles again.
     evaluated: u64,
     weight: u64,
     back_references: u64,
@@ -171,7 +172,7 @@ struct SchemaReferenceTargets<'s> {
     anchors: HashMap<&'s str, Vec<&'s Value>>,
     /// Schemas that contain a reference, with the schema resource to which they belong.
     reference_resources: HashMap<*const Value, &'s Value>,
-    /// True if a reference to any other schema is an error.
+    /// True if all schemas are known. A reference to any other schema is then an error.
     is_complete: bool,
 }
 
@@ -241,7 +242,8 @@ struct SchemaSizeCounter<'s> {
     /// Number of lookups of reference targets so far.
     lookups: u64,
     has_choices: bool,
-    /// True if a keyword of the schema compiles subschemas once more.
+    /// True if a keyword of the schema, such as `unevaluatedItems`, compiles subschemas a second
+    /// time.
     compiles_again: bool,
     patterns: PatternSizeCounter<'s>,
 }
@@ -287,8 +289,9 @@ impl<'s> SchemaSizeCounter<'s> {
         names.into_iter().flat_map(Map::keys).try_for_each(|name| self.patterns.add_name(name))
     }
 
-    /// Returns the subschemas of the schema `at`, whose keywords are `fields`, and all possible targets
-    /// of its references. Fails if the schema refers outside itself or has too many possible targets.
+    /// Returns the subschemas of the schema `at`, whose keywords are `fields`, and all possible
+    /// targets of its references. Fails if the schema refers outside itself or has too many
+    /// possible targets.
     fn subschemas(
         &mut self,
         at: &Value,

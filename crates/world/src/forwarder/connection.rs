@@ -43,11 +43,12 @@ struct PendingTunnel {
 struct ForwarderConnection {
     gate: Arc<ForwarderHostGate>,
     tunnel: Mutex<Option<PendingTunnel>>,
-    /// The tasks of connections to servers, which end with the program's connection.
+    /// The tasks that drive the connections to servers. They end with the program's connection.
     servers: Mutex<JoinSet<()>>,
 }
 
-/// Answers the requests of a program on `stream`, and then runs the tunnel if one was requested.
+/// Answers the requests of a program on `stream`, and then runs the tunnel if the program requested
+/// a tunnel.
 pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderHostGate>) {
     // The stream works without it, only slower.
     let _ = stream.set_nodelay(true);

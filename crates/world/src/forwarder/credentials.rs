@@ -71,7 +71,7 @@ impl HostCredential {
 }
 
 impl ResolvedHostCredential {
-    /// Returns true if some requests to `target` get the credential.
+    /// Returns true if requests to `target`, or some paths of it, get the credential.
     pub(super) fn is_for(&self, target: &ForwarderDestination) -> bool {
         self.rule.covers(&target.host, target.port)
     }

@@ -65,9 +65,9 @@ pub(super) enum TunnelUse {
 /// The reason why a forwarder did not connect to a host.
 #[derive(Debug)]
 pub(super) enum ForwardFailure {
-    /// Failure because the rules do not allow the host. The refused attempt has been counted.
+    /// The rules do not allow the host. The refused attempt has been counted.
     Refused(String),
-    /// Failure because the host is allowed but cannot be reached.
+    /// The rules allow the host, but no connection could be opened.
     Unreachable(String),
 }
 
@@ -77,7 +77,7 @@ pub(super) type PendingHostLookup = Pin<Box<dyn Future<Output = io::Result<Vec<I
 /// The function that looks up the addresses of a host.
 pub(super) type HostLookupFn = Arc<dyn Fn(String) -> PendingHostLookup + Send + Sync>;
 
-/// The rules for the hosts that one run of a program may reach, and the record of refused hosts.
+/// The rules for the hosts that one run of a program may reach, and the record of refused attempts.
 pub(super) struct ForwarderHostGate {
     access: Arc<ProgramHostAccess>,
     refused: Arc<RefusedHosts>,
@@ -114,8 +114,8 @@ impl ForwarderHostGate {
         Self { access, refused, lookup: Arc::new(lookup), inspector, ssh_remotes }
     }
 
-    /// Creates the gate that decides for one forwarder: it allows the hosts in `access`, counts
-    /// other hosts in `refused`, and looks up addresses with `lookup`.
+    /// Creates the rules of one forwarder. They allow the hosts in `access` and count attempts to
+    /// reach other hosts in `refused`. `lookup` looks up the addresses of hosts.
     #[cfg(test)]
     pub(super) fn with_lookup(
         access: Arc<ProgramHostAccess>,
@@ -174,7 +174,7 @@ impl ForwarderHostGate {
         Err(self.count(&format!("{target}{shown}"), why, allow))
     }
 
-    /// Returns the destination `host` on `port`.
+    /// Checks that the rules allow the destination `host` on `port`, and returns the destination.
     ///
     /// # Errors
     /// The rules do not allow this destination. The refused attempt is then counted.
@@ -202,7 +202,7 @@ impl ForwarderHostGate {
         Err(self.count(&target.to_string(), why, allow))
     }
 
-    /// Returns the destination of a tunnel, `host` on `port`.
+    /// Checks that a tunnel may lead to `host` on `port`, and returns this destination.
     ///
     /// # Errors
     /// The rules do not allow the destination, and it is not an SSH server that the program may
@@ -236,8 +236,7 @@ impl ForwarderHostGate {
     }
 
     /// Returns the port to compare with the host rules for `target`. This is 443 if only the SSH
-    /// settings allow the port of `target`, because rules without a port also allow an SSH server
-    /// of their host.
+    /// settings allow the port of `target`. A rule without a port allows an SSH server, too.
     fn ruled_port(&self, target: &ForwarderDestination) -> u16 {
         match self.access.rules.allow(&target.host, target.port) {
             true => target.port,
@@ -275,8 +274,8 @@ impl ForwarderHostGate {
         }
     }
 
-    /// Fails if `stream` is connected to this machine, at a public or private address of the
-    /// machine, and only a wildcard rule allows `target`.
+    /// Fails if `stream` is connected to this machine itself and only a wildcard rule allows
+    /// `target`. A wildcard rule must not open services of this machine to the program.
     fn check_machine(
         &self,
         target: &ForwarderDestination,
@@ -303,7 +302,7 @@ impl ForwarderHostGate {
         Err(self.count(&target.to_string(), why, allow))
     }
 
-    /// Returns the addresses of `target` that the rules allow.
+    /// Looks up the addresses of `target`, and returns those that the rules allow.
     async fn addresses(
         &self,
         target: &ForwarderDestination,
@@ -349,8 +348,8 @@ impl ForwarderHostGate {
     }
 }
 
-/// Connects to the first of `addresses` that answers. An address that does not answer at once
-/// delays the next one only briefly.
+/// Connects to the first of `addresses` that answers. If an address does not answer at once, the
+/// next address is tried after a short pause.
 pub(super) async fn connect_first(addresses: Vec<IpAddr>, port: u16) -> io::Result<TcpStream> {
     let mut addresses = addresses.into_iter().take(ADDRESSES_MAX);
     let mut attempts = JoinSet::new();

@@ -16,7 +16,7 @@ pub enum PackageHostSource {
     Pip,
     /// Package manager uv, whose configuration names the user's package index.
     Uv,
-    /// Cargo, whose configuration names the user's registry.
+    /// Package manager cargo, whose configuration names the user's registry.
     Cargo,
     /// Go, whose configuration names the user's module proxies and checksum database.
     Go,
@@ -26,7 +26,7 @@ pub enum PackageHostSource {
     Nuget,
     /// Package manager apt, whose configuration names the machine's package sources.
     Apt,
-    /// Version control by git, whose configuration names the remotes of the workspace's repository.
+    /// Git, whose configuration names the remotes of the workspace's repository.
     Git,
 }
 
@@ -64,7 +64,7 @@ impl PackageHostSource {
         })
     }
 
-    /// Returns the name of the package manager's program.
+    /// Returns the name of the executable of the package manager.
     pub fn name(self) -> &'static str {
         match self {
             Self::Npm => "npm",

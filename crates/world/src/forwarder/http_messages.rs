@@ -1,4 +1,4 @@
-//! The parts of HTTP requests and responses that a forwarder changes or checks.
+//! The headers and bodies of HTTP requests and responses that a forwarder changes or checks.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName};

@@ -47,7 +47,7 @@ struct TlsInspectedTunnel {
     target: ForwarderDestination,
     /// The connection to the server. `None` until a request is allowed.
     server: tokio::sync::Mutex<Option<client::SendRequest<Incoming>>>,
-    /// The tasks of the connections to the server, which end with the tunnel.
+    /// The tasks that drive the connections to the server. They end with the tunnel.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -85,8 +85,8 @@ pub(super) async fn inspect_tunnel(
     }
 }
 
-/// Returns advice on what the program must change, if its TLS handshake failed with `err` for a
-/// known reason.
+/// Returns advice on how to fix the program's TLS handshake, if the cause of its failure `err` is
+/// known.
 fn handshake_refusal(err: &io::Error) -> Option<&'static str> {
     match err.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::NoApplicationProtocol => Some(

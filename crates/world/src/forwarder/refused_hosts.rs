@@ -49,8 +49,8 @@ impl RefusedHost {
 pub(super) struct RefusedHosts(Mutex<BTreeMap<String, RefusedHost>>);
 
 impl RefusedHosts {
-    /// Counts a refused attempt of the program to reach `host`, with the reason `why`. `allow` is
-    /// the change of the settings that would allow the host.
+    /// Adds one to the count of refused attempts of the program to reach `host`, with the reason
+    /// `why`. `allow` is the change of the settings that would allow the host.
     pub(super) fn count(&self, host: &str, why: String, allow: Option<String>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = all.contains_key(host);

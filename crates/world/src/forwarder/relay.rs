@@ -15,15 +15,16 @@ use tokio::time::timeout;
 
 /// The size of the buffer that copies data through a tunnel, in bytes.
 const COPY_BYTES: usize = 64 << 10;
-/// The number of bytes after which a direction of a tunnel uses a pipe. For fewer bytes, opening a
-/// pipe costs more than it saves.
+/// The number of bytes after which one direction of a tunnel uses a pipe. For fewer bytes, opening
+/// a pipe costs more than it saves.
 const SPLICE_AFTER_BYTES: usize = 512 << 10;
 /// The capacity of a pipe, in bytes.
 const PIPE_BYTES: usize = 1 << 20;
-/// The idle time after which a direction of a tunnel closes its pipe.
+/// The idle time after which one direction of a tunnel closes its pipe.
 const PIPE_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The limit of 16 pipes for all tunnels together. Directions without a pipe copy through a buffer.
-/// The kernel limits the pipes of a user to 64 MiB, and the user's other programs need pipes, too.
+/// The permits for pipes: at most 16 for all tunnels together. Without a permit, a tunnel copies
+/// data through a buffer. The kernel limits the pipes of a user to 64 MiB, and the user's other
+/// programs need pipes, too.
 static PIPES: Semaphore = Semaphore::const_new(16);
 
 /// A pipe through which the kernel moves data from one connection to another.
@@ -33,10 +34,10 @@ struct SplicePipe {
     _place: SemaphorePermit<'static>,
 }
 
-/// The reason why a direction of a tunnel stopped using its pipe. The pipe is then empty.
+/// The reason why one direction of a tunnel stopped using its pipe. The pipe is then empty.
 #[derive(Debug, PartialEq, Eq)]
 enum SpliceStop {
-    /// The sender has closed its direction after its last data.
+    /// The sender has closed the connection for writing after its last data.
     EndOfData,
     /// The sender has sent nothing for [`PIPE_IDLE_TIMEOUT`].
     Idle,
@@ -52,7 +53,8 @@ pub(super) async fn relay(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> io
     relay_with(from, to, SPLICE_AFTER_BYTES).await
 }
 
-/// Relays like [`relay`], with a pipe after `splice_after` copied bytes.
+/// Relays data like [`relay`]. Uses a pipe after `splice_after` bytes have been copied through a
+/// buffer.
 async fn relay_with(
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
@@ -143,8 +145,8 @@ mod tests {
 
     use super::*;
 
-    /// The data that one end of a tunnel sends, and the sizes of the pieces in which it sends and
-    /// receives. The end closes its direction after the data.
+    /// The data that one end of a tunnel sends in a test, and the sizes of the pieces in which it
+    /// sends and receives. After the data, the end closes its connection for writing.
     #[derive(Debug, Clone)]
     struct TunnelEndPlan {
         length: usize,
@@ -174,7 +176,7 @@ mod tests {
         )
     }
 
-    /// Returns both ends of a connection whose small buffers take only a part of a full pipe.
+    /// Returns both ends of a connection whose buffers are too small for the data of a full pipe.
     async fn connected_pair() -> (TcpStream, TcpStream) {
         let [listening, connecting] = [(); 2].map(|()| {
             let socket = TcpSocket::new_v4().unwrap();

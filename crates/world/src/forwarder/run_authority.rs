@@ -15,8 +15,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// The maximum number of hosts whose certificates are kept for later connections. Each connection
-/// to a further host gets a new certificate.
+/// The maximum number of hosts whose certificates are kept for later connections. Further hosts get
+/// a new certificate for each connection.
 const SERVERS_MAX: usize = 64;
 /// The maximum number of characters in a line of a PEM file.
 const PEM_LINE_CHARS: usize = 64;
@@ -26,7 +26,7 @@ const PEM_LINE_CHARS: usize = 64;
 pub(super) struct RunCertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
-    /// The TLS settings for each host that the program has reached.
+    /// The TLS settings for each host that the program has reached, by host name.
     servers: Mutex<BTreeMap<String, Arc<ServerConfig>>>,
 }
 
@@ -118,7 +118,7 @@ fn new_params(names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Returns the subject of a certificate, with the common name `name`.
+/// Returns a distinguished name with the common name `name`, for the subject of a certificate.
 fn named(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

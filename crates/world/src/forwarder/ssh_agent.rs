@@ -35,7 +35,8 @@ const SIGN_RESPONSE: u8 = 14;
 const EXTENSION: u8 = 27;
 /// The extension with which a client proves which server it is connected to.
 const SESSION_BIND: &[u8] = b"session-bind@openssh.com";
-/// The flags of a sign request that select a hash algorithm for RSA keys.
+/// The flags of a sign request that an SSH agent accepts: they select a hash algorithm for RSA
+/// keys.
 const SIGN_FLAGS: u32 = 0b110;
 /// The type of the message with which a client of SSH logs in (RFC 4252).
 const USERAUTH_REQUEST: u8 = 50;
@@ -57,16 +58,16 @@ const SIGNATURE_PERIOD: Duration = Duration::from_secs(60);
 /// The pause after a connection could not be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The agent socket of one run of a program, and the remotes that the program may use.
+/// The SSH agent socket of one run of a program, and the SSH servers that the program may use.
 pub(crate) struct RunSshAgent {
     /// The listener on the socket that the program sees.
     pub(crate) listener: StdUnixListener,
-    /// The remotes, each with the socket of the user's agent.
+    /// The SSH servers that the program may use, each with the socket of the user's SSH agent.
     pub(crate) remotes: Arc<[SshRemote]>,
 }
 
 impl RunSshAgent {
-    /// Serves the agent socket on `runtime` until the returned handle is dropped.
+    /// Serves the SSH agent socket on `runtime` until the returned handle is dropped.
     pub(super) fn start(self, runtime: &Handle) -> io::Result<AbortOnDropHandle<()>> {
         let Self { listener, remotes } = self;
         listener.set_nonblocking(true)?;
@@ -80,7 +81,8 @@ impl RunSshAgent {
 /// The SSH agent that a program sees. It passes allowed requests on to the user's agent.
 struct FilteredSshAgent {
     remotes: Arc<[SshRemote]>,
-    /// The start of the current period, and the number of signatures in it.
+    /// The start of the current period for the limit of signatures, and the number of signatures in
+    /// it.
     signatures: Mutex<(Instant, u32)>,
 }
 
@@ -88,7 +90,7 @@ struct FilteredSshAgent {
 struct BoundSshSession {
     id: Vec<u8>,
     host_key: Vec<u8>,
-    /// The message with which the program proved the host key.
+    /// The `session-bind` message with which the program proved the host key.
     proof: Vec<u8>,
 }
 
@@ -134,8 +136,8 @@ async fn serve_connection(mut stream: UnixStream, agent: Arc<FilteredSshAgent>) 
 }
 
 impl FilteredSshAgent {
-    /// Returns the answer to `message`. `None` if the agent refuses the message. Sets `session` if
-    /// the message binds the connection to a session.
+    /// Returns the agent's answer to `message`, or `None` if the agent refuses the message. Sets
+    /// `session` if `message` proves the SSH server of the connection.
     async fn answer(
         &self,
         message: &[u8],
@@ -152,8 +154,9 @@ impl FilteredSshAgent {
         }
     }
 
-    /// Returns the session that `message` proves. `None` if the session's server is not an allowed
-    /// host, or if `message` is for agent forwarding.
+    /// Checks a `session-bind` message, with which a program proves its SSH server, and returns the
+    /// session. Returns `None` if the server is not allowed, or if `message` is for agent
+    /// forwarding.
     fn bind(&self, message: &[u8]) -> Option<BoundSshSession> {
         let mut fields = SshFieldReader::new(message);
         let is_bind = fields.read_byte()? == EXTENSION && fields.read_string()? == SESSION_BIND;
@@ -172,8 +175,9 @@ impl FilteredSshAgent {
         })
     }
 
-    /// Returns the list of the allowed keys that the user's agent has: the keys for the server of
-    /// `session`, or the keys for all remotes without a session.
+    /// Returns the list of those keys of the user's agent that the program may use. With a
+    /// `session`, these are the keys for its server. Without one, these are the keys for all
+    /// servers.
     async fn list_keys(&self, session: Option<&BoundSshSession>) -> Option<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for remote in self.remotes.iter() {
@@ -198,8 +202,8 @@ impl FilteredSshAgent {
         Some(list)
     }
 
-    /// Returns the signature that `message` requests. `None` if the request is not for a login to
-    /// the server of `session` with an allowed key and user.
+    /// Returns the signature that `message` requests. Returns `None` if the request is not for a
+    /// login to the server of `session` with an allowed key and user.
     async fn sign(&self, message: &[u8], session: &BoundSshSession) -> Option<Vec<u8>> {
         let SshLoginRequest { key, user } = SshLoginRequest::parse(message, session)?;
         let fingerprint = fingerprint(key);
@@ -216,7 +220,8 @@ impl FilteredSshAgent {
         (answer.first() == Some(&SIGN_RESPONSE)).then_some(answer)
     }
 
-    /// Counts a signature. Returns `false` if the limit for the current period is reached.
+    /// Counts a signature towards the limit for the current period. Returns `false` if the limit is
+    /// already reached.
     fn count_signature(&self) -> bool {
         let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, count) = &mut *signatures;
@@ -229,8 +234,8 @@ impl FilteredSshAgent {
 }
 
 impl<'m> SshLoginRequest<'m> {
-    /// Reads the sign request `message`. `None` if the request is for anything but a login with the
-    /// requested key in `session`.
+    /// Parses the sign request `message`. Returns `None` if the request is for anything but a login
+    /// with the requested key in `session`.
     fn parse(message: &'m [u8], session: &BoundSshSession) -> Option<Self> {
         let mut request = SshFieldReader::new(message);
         let is_request = request.read_byte()? == SIGN_REQUEST;
@@ -268,7 +273,7 @@ impl<'m> SshLoginRequest<'m> {
     }
 }
 
-/// Returns the keys in the answer `answer` of an agent that lists its keys.
+/// Returns the public keys in `answer`, with which an SSH agent lists its keys.
 fn read_keys(answer: &[u8]) -> Option<Vec<&[u8]>> {
     let mut fields = SshFieldReader::new(answer);
     if fields.read_byte()? != IDENTITIES_ANSWER {
@@ -283,8 +288,8 @@ fn read_keys(answer: &[u8]) -> Option<Vec<&[u8]>> {
     Some(keys)
 }
 
-/// Sends `request` to the user's agent for `remote`, after the proof of `session` if there is one.
-/// Returns the agent's answer, or `None` if there is none.
+/// Sends `request` to the user's SSH agent for `remote`. If there is a `session`, first sends its
+/// proof. Returns the agent's answer, or `None` if the agent does not answer.
 async fn ask_agent(
     remote: &SshRemote,
     session: Option<&BoundSshSession>,
@@ -343,7 +348,7 @@ mod tests {
         }
     }
 
-    /// The parts of a sign request.
+    /// The fields of a sign request, from which a test builds the request.
     struct SignRequestParts<'p> {
         id: &'p [u8],
         kind: u8,
@@ -365,7 +370,7 @@ mod tests {
         flags: 0,
     };
 
-    /// Returns the user for whom a signature with `parts` would be made.
+    /// Returns the user name that the agent reads from a sign request with `parts`.
     fn user(parts: &SignRequestParts<'_>) -> Option<String> {
         let mut data = Vec::new();
         push_string(&mut data, parts.id);

@@ -12,12 +12,12 @@ use ring::signature::{
 /// The names of key types whose signatures this module can verify.
 const VERIFIABLE_TYPES: [&str; 4] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ssh-rsa"];
-/// The beginning of a fingerprint of a key, before the hash.
+/// The prefix of a key's fingerprint, before the hash.
 const FINGERPRINT_START: &str = "SHA256:";
 /// The number of characters of the hash in a fingerprint.
 const FINGERPRINT_CHARS: usize = 43;
 
-/// A reader of the fields of an SSH message. A method returns `None` if the message is too short.
+/// A reader of the fields of an SSH message. Its methods return `None` if the message is too short.
 pub(super) struct SshFieldReader<'m>(&'m [u8]);
 
 impl<'m> SshFieldReader<'m> {
@@ -63,7 +63,7 @@ pub(super) fn push_string(message: &mut Vec<u8>, field: &[u8]) {
     message.extend_from_slice(field);
 }
 
-/// A public key in its binary form.
+/// An SSH public key in its binary encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SshPublicKey(Vec<u8>);
 
@@ -118,10 +118,10 @@ pub(super) fn fingerprint(blob: &[u8]) -> String {
     format!("{FINGERPRINT_START}{}", STANDARD_NO_PAD.encode(digest(&SHA256, blob)))
 }
 
-/// Returns the fingerprint of the key in `text`, which is a fingerprint or a public key.
+/// Returns the fingerprint of the key in `text`. `text` is a fingerprint or a public key.
 ///
 /// # Errors
-/// A sentence that explains why `text` is neither.
+/// A sentence that explains why `text` is neither a fingerprint nor a public key.
 pub(super) fn parse_fingerprint(text: &str) -> Result<String, String> {
     match text.strip_prefix(FINGERPRINT_START) {
         Some(hash) if hash.len() == FINGERPRINT_CHARS => Ok(text.to_owned()),

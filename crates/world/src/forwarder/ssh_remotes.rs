@@ -1,4 +1,4 @@
-//! Hosts with an SSH server that programs may use with keys of the user's SSH agent.
+//! SSH servers that programs may use with keys of the user's SSH agent.
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,13 +14,13 @@ const SSH_PORT: u16 = 22;
 /// The port of HTTPS, which host rules without a port allow.
 const DEFAULT_PORT: u16 = 443;
 
-/// A host with an SSH server that programs may use, and the keys with which they may log in.
+/// An SSH server that programs may use, and the keys with which they may log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshRemote {
     host: String,
     port: u16,
     host_keys: Vec<SshPublicKey>,
-    /// The fingerprints of the keys.
+    /// The fingerprints of the user's keys with which programs may log in.
     keys: Vec<String>,
     users: Vec<String>,
     /// The socket of the user's SSH agent. If the settings name no socket, `None` until a program
@@ -69,8 +69,9 @@ impl SshRemote {
         })
     }
 
-    /// Returns those of `remotes` that a program with `access` may use. `home` is the user's home
-    /// folder, and `agent` is the socket of the user's agent unless a remote names another.
+    /// Returns the SSH servers among `remotes` that a program with `access` may use. `home` is the
+    /// user's home folder. `agent` is the socket of the user's agent, unless a remote names its own
+    /// socket.
     ///
     /// # Errors
     /// A remote has no agent, or a rule limits the paths on its host.
@@ -112,7 +113,7 @@ impl SshRemote {
         ))
     }
 
-    /// Returns the content of a `known_hosts` file, with one line for each key of the server.
+    /// Returns the content of a `known_hosts` file with the keys of this server, one in each line.
     pub(crate) fn known_hosts(&self) -> String {
         let host = match self.port {
             SSH_PORT => self.host.clone(),

@@ -9,7 +9,8 @@ use tokio::net::TcpStream;
 use super::gate::{ForwardFailure, HostLookupFn, PendingHostLookup, connect_first};
 use super::*;
 
-/// A forwarder, the address on which it listens, and a server that it may or may not reach.
+/// A forwarder for a test, the address on which it listens, and a server that it may connect to
+/// only if its rules allow this.
 struct ForwarderTestBench {
     forwarder: NetworkForwarder,
     address: SocketAddr,
@@ -51,7 +52,7 @@ impl ForwarderTestBench {
         stream
     }
 
-    /// Sends `request` and returns the first line of the answer.
+    /// Sends `request` and returns the status line of the answer.
     async fn status(&self, request: &str) -> String {
         let mut stream = self.send(request).await;
         read_head(&mut stream).await.lines().next().unwrap_or_default().to_owned()
@@ -65,7 +66,7 @@ impl ForwarderTestBench {
     }
 }
 
-/// Reads up to the empty line after a head, or to the end.
+/// Reads from `stream` until the empty line after an HTTP head, or until the end.
 async fn read_head(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n") {

@@ -1,5 +1,5 @@
-//! The part of a forwarder that decrypts TLS for one run of a program: its certificate authority,
-//! and the credentials that it adds.
+//! Decrypts the TLS connections of one run of a program, with its certificate authority, and adds
+//! credentials to the requests.
 
 use std::ffi::OsString;
 use std::io;
@@ -56,7 +56,7 @@ impl TlsInspector {
         Ok(Some(Self { authority, credentials }))
     }
 
-    /// Returns as PEM the certificates that the program trusts: the authorities that the system
+    /// Returns the certificates that the program trusts, as PEM: the authorities that the system
     /// trusts, and the authority of this run. Blocks.
     pub(crate) fn trusted_certificates(&self) -> String {
         static SYSTEM_CERTIFICATES: OnceLock<String> = OnceLock::new();
@@ -73,8 +73,8 @@ impl TlsInspector {
         self.credentials.iter().any(|credential| credential.is_for(target))
     }
 
-    /// Adds the first credential for a request for `path` to `target` to `headers`, if there is
-    /// one.
+    /// Adds to `headers` the first credential for a request to `target` with `path`, if there is a
+    /// credential.
     pub(super) fn add_credential(
         &self,
         target: &ForwarderDestination,

@@ -16,13 +16,14 @@ use super::relay::relay;
 
 /// Maximum number of bytes that are read to recognize the protocol in a tunnel.
 const START_BYTES_MAX: usize = 64 << 10;
-/// The size of the buffer for the first bytes of a client, in bytes.
+/// The size of the buffer into which the first bytes of a client are read, in bytes.
 const START_READ_BYTES: usize = 16 << 10;
 /// The longest wait for a program to begin the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The first byte of a TLS handshake.
+/// The first byte of a TLS record that carries a handshake message.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// The first bytes of other TLS records: a change of the cipher, an alert, data, and a heartbeat.
+/// The first bytes of TLS records without handshake messages: a change of the cipher, an alert,
+/// data, and a heartbeat.
 const TLS_OTHER_RECORDS: [u8; 4] = [0x14, 0x15, 0x17, 0x18];
 /// The second byte of a TLS record: the major version of the protocol.
 const TLS_MAJOR_VERSION: u8 = 3;
@@ -42,7 +43,7 @@ enum TunnelProtocol {
     Other,
 }
 
-/// A reader that recognizes the protocol in a tunnel from its first bytes.
+/// A detector of the protocol in a tunnel, which looks at the first bytes of the client.
 struct TunnelProtocolDetector {
     read: Vec<u8>,
     tls: Acceptor,
@@ -51,9 +52,9 @@ struct TunnelProtocolDetector {
 /// Runs the tunnel between `client` and `server` until both sides have closed it. `first` are the
 /// bytes of the client that have already been read.
 ///
-/// The client must begin TLS with the name of `target`. If a rule names the port explicitly, it may
-/// also speak any protocol but plain HTTP, whose requests the proxy checks one by one. At an SSH
-/// server that the settings name, it must speak SSH.
+/// The client must begin TLS with the name of `target`. If a rule names the port explicitly, the
+/// client may also speak any other protocol except plain HTTP, because the proxy checks each HTTP
+/// request. To an SSH server that the settings name, the client must speak SSH.
 pub(super) async fn run_tunnel(
     mut client: TcpStream,
     first: Bytes,
@@ -103,8 +104,8 @@ pub(super) async fn read_handshake(
     Some(reader.read)
 }
 
-/// Returns the reason why `protocol` is not allowed in a tunnel to `target`. Returns `None` if it
-/// is allowed.
+/// Returns the reason why `protocol` is not allowed in a tunnel to `target`. Returns `None` if the
+/// protocol is allowed.
 fn refusal(
     protocol: &TunnelProtocol,
     target: &ForwarderDestination,
@@ -207,8 +208,8 @@ impl TunnelProtocolDetector {
     }
 }
 
-/// Returns the protocol of a client that began with `bytes` and not with TLS, once it is known:
-/// HTTP if the first line is a request line of any method, SSH if it is a version of SSH.
+/// Returns the protocol of a client whose first `bytes` are not TLS, once it is known. A request
+/// line of any method means HTTP, and a version line of SSH means SSH.
 fn text_protocol(bytes: &[u8]) -> Option<TunnelProtocol> {
     // Servers skip empty lines before a request.
     let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();

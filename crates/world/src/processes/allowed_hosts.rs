@@ -16,7 +16,7 @@ use crate::Root;
 /// The maximum number of allowed hosts that are stored for one project.
 const HOSTS_MAX: usize = 64;
 
-/// The rules for hosts that a person allowed, by project.
+/// The rules for the hosts that a person allowed, by project.
 type AllowedHosts = BTreeMap<String, BTreeSet<String>>;
 
 impl ProcessRunner {
@@ -26,8 +26,7 @@ impl ProcessRunner {
         read_allowed(&file).remove(project).unwrap_or_default().into_iter().collect()
     }
 
-    /// Stores in a file that a person allowed `hosts`, which are rules, for `project` in
-    /// `workspace`. Blocks.
+    /// Stores that a person allowed the host rules `hosts` for `project` in `workspace`. Blocks.
     ///
     /// # Errors
     /// The file cannot be written, or there is no state folder.

@@ -47,8 +47,8 @@ pub(super) struct ProcessTree {
     status: Option<ExitStatus>,
     /// The confinement of the program, if any.
     confinement: Option<ConfinedProgramResources>,
-    /// A token that keeps [`ProcessRunner::close`](super::ProcessRunner::close) waiting until this
-    /// program has ended.
+    /// A token that the program holds until it has ended.
+    /// [`ProcessRunner::close`](super::ProcessRunner::close) waits for all tokens.
     token: TaskTrackerToken,
 }
 
@@ -177,7 +177,8 @@ impl ProcessTree {
         Ok(status)
     }
 
-    /// Returns `true` if a process other than the main process is alive. Reaps the dead processes.
+    /// Reaps the dead processes of the program. Returns `true` if a process other than the main
+    /// process is alive.
     fn reap_and_check_rest(&self) -> bool {
         let tag = self.run.tag();
         let main = self.main_pid;
@@ -189,7 +190,8 @@ impl ProcessTree {
         is_any_lost || strays.iter().any(TaggedProcess::is_alive)
     }
 
-    /// Returns the layers of the sandbox that confine the program.
+    /// Returns the confinement of the program: its profile, and the sandbox layers that are
+    /// missing.
     pub(super) fn coverage(&self) -> Arc<SandboxCoverage> {
         self.confinement.as_ref().map_or_else(
             || Arc::new(SandboxCoverage::unconfined()),
@@ -197,7 +199,7 @@ impl ProcessTree {
         )
     }
 
-    /// Returns the program's use of the network so far, such as the hosts that were refused.
+    /// Returns the program's network use so far, such as the hosts that were refused.
     pub(super) fn network_use(&self) -> ProgramNetworkUsage {
         self.confinement.as_ref().map(ConfinedProgramResources::network_use).unwrap_or_default()
     }

@@ -27,9 +27,9 @@ use crate::forwarder::{PackageHostSource, ProgramHostAccess};
 use crate::programs::ResolvedProgram;
 use crate::sandbox::{ProgramConfinement, Sandbox, SandboxLayer, SandboxProfile};
 
-/// The time limit for a package manager that is asked for its hosts.
+/// The time limit for asking a package manager which hosts its configuration names.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time between asking a slow package manager to stop and killing it.
+/// The time between asking a slow package manager to stop (SIGTERM) and killing it.
 const QUESTION_GRACE: Duration = Duration::from_millis(500);
 /// The maximum number of bytes that are read of a package manager's answer.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -37,21 +37,23 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 const ANSWER_LIFETIME: Duration = Duration::from_secs(300);
 /// The maximum number of bytes of a project's settings that are read.
 const SETTINGS_BYTES_MAX: u64 = 64 << 10;
-/// Strings with which lines that name a project's default registry begin.
+/// The beginnings of lines in a project's settings that name the default package registry.
 const REGISTRY_KEYS: [&str; 6] =
     ["registry", "npmRegistryServer", "index-url", "index_url", "index", "[[index]]"];
-/// Environment variables of the server that package managers get when they are asked for hosts.
+/// Environment variables of the server that a package manager also gets when it is asked for hosts.
 const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
-/// The cached answers of package managers about their hosts, each with the time of the answer.
+/// The cached answers of package managers: the hosts that the user's configuration names, and the
+/// time of each answer.
 #[derive(Default)]
 pub(super) struct ConfiguredRegistryHostsCache(
     tokio::sync::Mutex<BTreeMap<PackageHostSource, (Instant, Option<ConfiguredRegistryHosts>)>>,
 );
 
 impl ProcessRunner {
-    /// Returns the hosts that the user's own configuration of `source` names. `None` if the package
-    /// manager is missing or names no hosts, or if this system cannot limit programs to some hosts.
+    /// Returns the hosts that the user's own configuration of `source` names. Returns `None` if the
+    /// package manager is missing or names no hosts, or if this system cannot limit programs to
+    /// some hosts.
     ///
     /// The package manager is asked without a network, in an empty folder. An answer is used for 5
     /// minutes.
@@ -124,7 +126,7 @@ pub(super) async fn prepare_network(
 }
 
 /// Returns `true` if the settings of the project in `cwd`, or of the workspace, name a registry for
-/// `source`. An environment variable would take precedence over these settings. Blocks.
+/// `source`. The caller then sets no variable that would override these settings. Blocks.
 fn has_project_settings(source: PackageHostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
     let files = RegistryHostQuery::for_source(source).project_settings;
     let folder = workspace.open_dir(".").ok();

@@ -1,4 +1,4 @@
-//! Questions to package managers about the hosts that the user's own configuration names.
+//! Asks package managers which hosts the user's own configuration names.
 //!
 //! A package manager is asked without a network and without the settings of a project. Its answer
 //! is its configured registry, or an error that names the registry that it cannot reach.
@@ -13,17 +13,17 @@ use crate::forwarder::PackageHostSource;
 /// The maximum number of hosts in one answer of a package manager.
 const HOSTS_MAX: usize = 64;
 
-/// The hosts of registries that a package manager names.
+/// The hosts of the registries that the configuration of a package manager names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfiguredRegistryHosts {
-    /// Rules that allow the hosts.
+    /// Host rules that allow the registries.
     pub hosts: Vec<String>,
-    /// Variables that name the registry to the package manager, which does not see the user's
-    /// settings in the sandbox. The values have no user name and password.
+    /// Environment variables that name the registry to the package manager, because it does not see
+    /// the user's settings in the sandbox. The values contain no user name or password.
     pub variables: Vec<(&'static str, String)>,
 }
 
-/// A question to one package manager: which hosts does the user's configuration name?
+/// A question to a package manager: the command, its environment, and the parser of the answer.
 pub(super) struct RegistryHostQuery {
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
@@ -39,15 +39,16 @@ pub(super) struct RegistryHostQuery {
     /// `true` if the question is about the workspace, so that the package manager starts there and
     /// not in an empty folder.
     pub(super) is_about_workspace: bool,
-    /// `true` if the package manager is expected to fail, with the answer in its error message.
+    /// `true` if the command of the package manager is expected to fail, because its error message
+    /// contains the answer.
     pub(super) fails: bool,
-    /// A function that returns the hosts in the package manager's answer, among them possibly
-    /// invalid ones.
+    /// A function that returns the hosts in the package manager's answer. Some of them may be
+    /// invalid.
     parse: fn(&str) -> ConfiguredRegistryHosts,
 }
 
 impl RegistryHostQuery {
-    /// A question with default values for fields that most package managers do not need.
+    /// A question with default values for the fields that most package managers do not need.
     const PLAIN: Self = Self {
         program: "",
         args: &[],
@@ -61,7 +62,7 @@ impl RegistryHostQuery {
         parse: parse_words,
     };
 
-    /// Returns the hosts in `answer` that programs may reach. Skips invalid hosts and patterns.
+    /// Returns the hosts in `answer` as host rules. Skips invalid hosts and patterns.
     pub(super) fn read(&self, answer: &str) -> ConfiguredRegistryHosts {
         let mut named = (self.parse)(answer);
         named.hosts.retain(|rule| !rule.contains('*') && HostRules::parse(&[rule]).is_ok());
@@ -227,7 +228,7 @@ fn registry_answer(
     }
 }
 
-/// Returns an answer with the hosts of those `words` that are URLs.
+/// Returns an answer with the hosts of the URLs among `words`.
 fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> ConfiguredRegistryHosts {
     let mut hosts: Vec<String> = Vec::new();
     for rule in words.filter_map(rule_for_url) {
@@ -283,7 +284,8 @@ fn parse_maven(error: &str) -> ConfiguredRegistryHosts {
     answer_with(addresses)
 }
 
-/// Reads the remotes of a repository, one in each line: its name, its URL and its use.
+/// Reads the remotes of a git repository. Each line of `remotes` has the name, the URL and the use
+/// (fetch or push) of a remote.
 fn parse_remotes(remotes: &str) -> ConfiguredRegistryHosts {
     let urls = remotes.lines().filter_map(|line| line.split_whitespace().nth(1));
     let mut hosts: Vec<String> = Vec::new();
@@ -346,8 +348,8 @@ fn first_url(error: &str) -> Option<&str> {
     Some(&rest[..rest.find(is_end).unwrap_or(rest.len())])
 }
 
-/// Returns the index that the text `help` of pip names as the default, which is the configured
-/// index.
+/// Returns the package index that pip's help text `help` states as the default. This is the index
+/// that the user configured.
 fn default_index(help: &str) -> Option<&str> {
     let (_, rest) = help.split_once("--index-url <url>")?;
     let (description, _) = rest.split_once("--extra-index-url").unwrap_or((rest, ""));
@@ -360,8 +362,8 @@ fn default_index(help: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Checks that `answer` of the package manager `source` names exactly `hosts`. Returns the
-    /// parsed answer.
+    /// Checks that the parser of `source` finds exactly `hosts` in `answer`. Returns the parsed
+    /// answer.
     #[track_caller]
     fn check(source: PackageHostSource, answer: &str, hosts: &[&str]) -> ConfiguredRegistryHosts {
         let found = RegistryHostQuery::for_source(source).read(answer);

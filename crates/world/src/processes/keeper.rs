@@ -62,11 +62,11 @@ pub(super) struct ProcessKeeperHandle {
     process: Option<Pid>,
 }
 
-/// The pipe to the keeper process, which waits until nobody holds the write end. Clones share the
-/// pipe.
+/// The pipe to the keeper process, which waits until all write ends of the pipe are closed. Clones
+/// share the write end.
 ///
 /// The pipe carries reports that the server is not frozen. Each report is the longest time until
-/// the next report, in milliseconds. After a report of zero, no further report is due.
+/// the next report, in milliseconds. After a report of zero, no further report is expected.
 #[derive(Clone, Default)]
 pub(super) struct ProcessKeeperPipe(Arc<Mutex<ProcessKeeperPipeState>>);
 
@@ -82,8 +82,8 @@ struct ProcessKeeperPipeState {
 
 impl ProcessKeeperPipe {
     /// Reports to the keeper process that the server is not frozen. The keeper kills all programs
-    /// of the server unless the next report comes within `silence`. With zero, no further report is
-    /// due.
+    /// of the server if the next report does not come within `silence`. With zero, no further
+    /// report is expected.
     pub(super) fn report_alive(&self, silence: Duration) {
         let mut state = self.lock();
         state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
@@ -95,8 +95,8 @@ impl ProcessKeeperPipe {
         self.lock().silence_ms != 0
     }
 
-    /// Replaces the pipe by `pipe`, which leads to the next keeper process. Repeats the last report
-    /// if further reports are due.
+    /// Replaces the pipe by `pipe`, which leads to the next keeper process. Sends the last report
+    /// again if the keeper expects further reports.
     fn replace(&self, pipe: Option<OwnedFd>) {
         let mut state = self.lock();
         state.pipe = pipe;
@@ -121,7 +121,8 @@ impl ProcessKeeperPipeState {
 }
 
 impl ProcessKeeperHandle {
-    /// Creates a handle that uses the pipe `lifeline` and has not started a keeper process yet.
+    /// Creates a handle without a keeper process. The process that starts later waits on the pipe
+    /// `lifeline`, and kills all processes with `mark`.
     pub(super) fn new(
         mark: ServerProcessMark,
         leftovers: Option<LeftoverPlaceholders>,
@@ -130,7 +131,7 @@ impl ProcessKeeperHandle {
         Self { mark, leftovers, lifeline, process: None }
     }
 
-    /// Starts a keeper process if none is running, for example after somebody killed the last one.
+    /// Starts a keeper process if none is running, for example because the last keeper was killed.
     pub(super) fn ensure_running(&mut self) -> io::Result<()> {
         if self.process.is_some_and(|keeper| !reap_if_ended(keeper)) {
             return Ok(());
@@ -233,8 +234,9 @@ fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&Lefto
     }
 }
 
-/// Waits until nobody holds the other end of `lifeline`. While a report of the server is overdue,
-/// kills all processes with `mark`. The time does not count while the machine is suspended.
+/// Waits until the other end of the pipe `lifeline` is closed. While a report of the server is
+/// overdue, kills all processes with `mark`. The time does not count while the machine is
+/// suspended.
 fn watch_lifeline(lifeline: BorrowedFd<'_>, mark: ServerProcessMark) {
     let mut silence: Option<Timespec> = None;
     loop {
@@ -283,7 +285,7 @@ pub(super) fn kill_all_marked(mark: ServerProcessMark) -> bool {
     was_any
 }
 
-/// Kills the processes with `mark` that exist now. Returns `true` if any was still alive.
+/// Kills the processes with `mark` that exist now. Returns `true` if any of them was still alive.
 fn kill_marked(mark: ServerProcessMark) -> rustix::io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
@@ -338,7 +340,7 @@ fn none_if_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T
     }
 }
 
-/// Returns `true` if all threads of the process have ended, reaped or not.
+/// Returns `true` if all threads of the process with the handle `handle` have ended, reaped or not.
 fn has_ended(handle: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&NO_WAIT)) != Ok(0)
 }

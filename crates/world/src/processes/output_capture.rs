@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// The number of bytes of output to read at a time: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The longest wait until the last bytes of output are on disk.
+/// The longest wait until the last bytes of captured output are written to disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The captured output of a program on one stream.
@@ -22,27 +22,28 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct CapturedOutput {
     /// The number of bytes that the program printed.
     pub total_bytes: u64,
-    /// The first bytes of the output, or the whole output if it was short enough.
+    /// The first bytes of the output, or all of it if it is short enough.
     pub head: Vec<u8>,
-    /// The last bytes of the output. Empty if `head` contains the whole output.
+    /// The last bytes of the output. Empty if `head` contains all of the output.
     pub tail: Vec<u8>,
-    /// `false` if reading stopped while a process outside the run still held the stream open.
+    /// `false` if reading stopped early, because a process that is not in the run kept the stream
+    /// open.
     pub is_complete: bool,
     spool: Option<OutputSpoolFile>,
 }
 
-/// Part of a program's captured output.
+/// A section of a program's captured output, as one read returns it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CapturedOutputPiece {
-    /// The offset of this part's first byte in the output.
+    /// The offset of the section's first byte in the output, in bytes.
     pub offset: u64,
-    /// Bytes of this part of the output.
+    /// The bytes of the section.
     pub bytes: Vec<u8>,
-    /// The offset of the next part. `None` for the last part.
+    /// The offset of the next section. `None` if this section is the last.
     pub next_offset: Option<u64>,
 }
 
-/// The first bytes of an output stream on disk, in an unnamed temporary file.
+/// An unnamed temporary file with the first bytes of an output stream that was too long for memory.
 struct OutputSpoolFile {
     file: Arc<File>,
     bytes: u64,
@@ -69,7 +70,7 @@ impl CapturedOutput {
     }
 
     /// Returns at most `bytes_max` bytes of the output from `offset` on. If the byte at `offset`
-    /// was not kept, starts at the next byte that was kept.
+    /// was discarded, starts at the next byte that is in memory or on disk.
     pub async fn read_piece(
         &self,
         offset: u64,
@@ -97,7 +98,7 @@ impl CapturedOutput {
         })
     }
 
-    /// Reads the bytes of the output in `range`, which must have been kept.
+    /// Reads the bytes of the output in `range`. All of them must be in memory or on disk.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if let Some(bytes) = slice(&self.head, 0, &range) {
             return Ok(bytes);
@@ -125,8 +126,8 @@ impl CapturedOutput {
     }
 }
 
-/// Returns the bytes of `range` if `held` contains them all. `held` starts at offset `from` of the
-/// output.
+/// Returns the bytes of `range` if `held` contains all of them. `held` are bytes of the output from
+/// the offset `from` on.
 fn slice(held: &[u8], from: u64, range: &Range<u64>) -> Option<Vec<u8>> {
     let start = usize::try_from(range.start.checked_sub(from)?).ok()?;
     let end = usize::try_from(range.end.checked_sub(from)?).ok()?;
@@ -137,7 +138,7 @@ fn len(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }
 
-/// An output stream while it is being read.
+/// A capture of an output stream while the stream is being read.
 pub(super) struct RunningOutputCapture {
     memory_bytes_max: usize,
     spool_bytes_max: u64,
@@ -152,7 +153,8 @@ pub(super) struct RunningOutputCapture {
 }
 
 impl RunningOutputCapture {
-    /// Creates an empty capture of an output stream.
+    /// Creates an empty capture of an output stream, with limits for the bytes in memory and on
+    /// disk.
     pub(super) fn new(memory_bytes_max: usize, spool_bytes_max: u64) -> Self {
         Self {
             memory_bytes_max,
@@ -166,7 +168,7 @@ impl RunningOutputCapture {
         }
     }
 
-    /// Reads `pipe` to its end, and passes every chunk to `watch`.
+    /// Reads `pipe` to its end. Captures every chunk and passes it to `watch`.
     pub(super) async fn read(&mut self, mut pipe: impl AsyncRead + Unpin, watch: impl Fn(&[u8])) {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
         loop {
@@ -218,7 +220,8 @@ impl RunningOutputCapture {
         self.tail = Some(tail.to_vec());
     }
 
-    /// Writes as much of `chunk` to disk as the limit allows. Writes nothing after a disk error.
+    /// Writes to disk as many bytes of `chunk` as the limit allows. Writes nothing after a disk
+    /// error.
     async fn store(&mut self, chunk: &[u8]) {
         let Some(file) = &mut self.spool else { return };
         let room = self.spool_bytes_max - self.spooled_bytes;

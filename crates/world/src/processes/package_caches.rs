@@ -23,15 +23,15 @@ const HASH_CHARS: usize = 32;
 /// The environment variable with the options of Maven, one of which names the cache folder.
 const MAVEN_VARIABLE: &str = "MAVEN_OPTS";
 
-/// The cache that the package managers of one language share.
+/// The cache that the package managers of one language share, such as pip and uv.
 struct PackageCache {
     /// The name of the cache's folder in the workspace's folder of caches.
     name: &'static str,
     sources: &'static [PackageHostSource],
     /// Environment variables that name the cache, and the subfolder that each names.
     variables: &'static [(&'static str, &'static str)],
-    /// The environment variable that names the user's own cache, and that cache's default path
-    /// relative to the home folder.
+    /// The environment variable that names the user's own cache, and the default path of that
+    /// cache, relative to the home folder.
     own: (&'static str, &'static str),
 }
 
@@ -97,8 +97,9 @@ impl PackageCache {
 }
 
 impl ProcessRunner {
-    /// Makes all programs that may write `workspace` use the caches of the package managers
-    /// `sources`, also without a network. Call this after a program has filled the caches. Blocks.
+    /// Makes the current caches of the package managers `sources` available to all programs that
+    /// may write `workspace`, also without a network. Call this after a program has filled the
+    /// caches. Blocks.
     pub fn keep_caches(&self, workspace: &Root, sources: &[PackageHostSource]) {
         let Some(folder) = workspace_folder(self, workspace) else { return };
         for cache in CACHES.iter().filter(|cache| cache.serves(sources)) {
@@ -110,8 +111,8 @@ impl ProcessRunner {
         }
     }
 
-    /// Returns `true` if programs in `workspace` have a cache of one of the package managers
-    /// `sources`, which [`keep_caches`](Self::keep_caches) kept. Blocks.
+    /// Returns `true` if [`keep_caches`](Self::keep_caches) has kept a cache for `workspace` that
+    /// one of the package managers `sources` uses. Blocks.
     pub fn has_kept_caches(&self, workspace: &Root, sources: &[PackageHostSource]) -> bool {
         let Some(folder) = workspace_folder(self, workspace) else { return false };
         let mut caches = CACHES.iter().filter(|cache| cache.serves(sources));
@@ -209,7 +210,7 @@ fn variable<'p>(processes: &'p ProcessRunner, name: &OsStr) -> Option<&'p OsStr>
     processes.variables().get(name).map(OsString::as_os_str)
 }
 
-/// Returns the folder with the user's own cache of packages.
+/// Returns the folder of the user's own cache of packages, outside the sandbox.
 fn own_cache(processes: &ProcessRunner, cache: &PackageCache) -> Option<PathBuf> {
     let (name, usual) = cache.own;
     let named = processes.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());

@@ -1,7 +1,8 @@
-//! The executables of workers: the server's own, or a compressed program that is appended to it.
+//! The executables of worker processes: the server's own, or a compressed program that is appended
+//! to it.
 //!
-//! Grammars are tables that shrink to a seventh if they are compressed. The packages therefore
-//! append the parser of code to the server in compressed form. The server unpacks the parser to
+//! Grammars are tables that shrink to a seventh if they are compressed. Releases therefore append
+//! the program that parses code to the server in compressed form. The server unpacks the program to
 //! sealed memory for the first worker, and frees this memory after the last one.
 
 use std::fs::File;
@@ -13,14 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::programs::{FileChangeStamp, SERVER_FILE, create_memory, find_part, seal_memory};
 
-/// The longest packed program, in bytes.
+/// The maximum size of a packed program, in bytes.
 const PACKED_BYTES_MAX: u64 = 64 << 20;
-/// The number of bytes of the hash (BLAKE3) at the start of a packed program. The hash covers the
-/// compressed blocks.
+/// The number of bytes of the hash (BLAKE3) at the start of a packed program, over its compressed
+/// blocks.
 const HASH_BYTES: usize = 32;
 /// The number of bytes of the length before each compressed block.
 const LENGTH_BYTES: usize = 4;
-/// The longest unpacked block, in bytes. `toolgate-dist append` writes no longer blocks.
+/// The maximum size of an unpacked block of a packed program, in bytes. `toolgate-dist append`
+/// writes no larger blocks.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// The executable that worker processes run. Clones share one unpacked program.
@@ -39,12 +41,13 @@ pub struct PackedProgram {
     name: &'static str,
     /// The server's executable, which contains the packed program.
     file: File,
-    /// The change stamp of the file from the time when the server opened it.
+    /// The metadata of the file when the server opened it, which shows whether the file has changed
+    /// since.
     stamp: FileChangeStamp,
-    /// The position of the packed program in the file.
+    /// The position of the packed program in the file, in bytes.
     start: u64,
     length: u64,
-    /// The program in sealed memory, while a worker runs.
+    /// The unpacked program in sealed memory, as long as a worker runs.
     memory: Mutex<Weak<OwnedFd>>,
 }
 
@@ -104,8 +107,8 @@ impl PackedProgram {
 }
 
 impl WorkerExecutable {
-    /// Returns the path of the executable, and the memory that must stay open while a worker is
-    /// started.
+    /// Returns the path of the executable. Also returns the memory with the unpacked program, if
+    /// any, which the caller must keep open until the worker has started.
     ///
     /// # Errors
     /// The executable is missing or damaged, or cannot be unpacked.

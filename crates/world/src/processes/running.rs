@@ -24,8 +24,8 @@ use super::{
 use crate::forwarder::ProgramNetworkUsage;
 use crate::programs::ChildProcess;
 
-/// The time without output after which reading a program's output stops. This limit applies if the
-/// main process has ended and another process holds the streams open.
+/// The time without output after which the server stops reading a program's output. The limit
+/// applies if the main process has ended but another process keeps the streams open.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
 /// The longest time to read a program's output after the main process has ended.
@@ -37,7 +37,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The phase of a program's run.
 #[derive(Clone, Copy)]
 enum ProgramRunPhase {
-    /// Phase in which the main process of the program runs.
+    /// The main process of the program runs.
     Running,
     /// The program was asked to stop, for this reason and at this time.
     Stopping(ProgramStopReason, Instant),
@@ -47,7 +47,7 @@ enum ProgramRunPhase {
     Draining(Option<(ProgramStopReason, Instant)>),
 }
 
-/// An event for which a program's run waits.
+/// An event that wakes the task that runs a program.
 enum ProgramRunEvent {
     OutputEnded,
     InputWritten,
@@ -186,7 +186,7 @@ pub struct PipedProgram {
     pub stderr: ChildStderr,
     /// A token that is cancelled when the main process has ended, even if its children have not.
     pub ended: CancellationToken,
-    /// A view of the program's use of the network.
+    /// A monitor of the program's network use.
     pub network: ProgramNetworkMonitor,
     /// A guard that stops the program and all its processes when dropped.
     pub guard: RunningProgramGuard,
@@ -205,13 +205,12 @@ impl Drop for RunningProgramGuard {
     }
 }
 
-/// A view of a running program's use of the network. The view does not keep the program running.
+/// A monitor of a running program's network use. The monitor does not keep the program running.
 #[derive(Clone)]
 pub struct ProgramNetworkMonitor(Weak<Mutex<Option<ProcessTreeGuard>>>);
 
 impl ProgramNetworkMonitor {
-    /// Returns the program's use of the network so far. Returns an empty result if the program was
-    /// stopped.
+    /// Returns the program's network use so far, or an empty result if the program was stopped.
     pub fn network_use(&self) -> ProgramNetworkUsage {
         let Some(running) = self.0.upgrade() else { return ProgramNetworkUsage::default() };
         let running = running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,7 +37,7 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 /// The highest descriptor number that is closed if descriptors must be closed one by one.
 const FD_MAX: u64 = 1 << 20;
 
-/// Starts programs on a separate thread, which outlives them.
+/// A handle of the thread that starts all programs. The thread outlives the programs.
 ///
 /// Two reasons require this thread. Programs must die with the server, and Linux sends the death
 /// signal when the thread that started the program ends. Starting a program also blocks, and a
@@ -48,7 +48,7 @@ pub(super) struct ProgramSpawner {
     lifeline: ProcessKeeperPipe,
 }
 
-/// Request to the thread that starts programs.
+/// A request to the thread that starts programs.
 enum SpawnerRequest {
     Program {
         image: PreparedProgram,
@@ -57,17 +57,17 @@ enum SpawnerRequest {
         token: TaskTrackerToken,
         reply: oneshot::Sender<io::Result<ProcessTree>>,
     },
-    /// Request to ensure that a keeper process runs, for a program that has already started.
+    /// Ensures that a keeper process runs, for a program that has already started.
     Keeper,
-    /// Request to start a sandbox helper process.
+    /// Starts a sandbox helper process.
     Helper { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
-    /// Request to start a worker process.
+    /// Starts a worker process.
     Worker { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
 }
 
 impl ProgramSpawner {
-    /// Starts the thread that starts programs. The programs carry `mark`. After the last program,
-    /// the thread removes the placeholder folders `leftovers`.
+    /// Starts the thread that starts programs. All programs carry `mark`. When the thread ends, its
+    /// keeper process removes the placeholder folders `leftovers`.
     pub(super) fn start(
         mark: ServerProcessMark,
         leftovers: Option<LeftoverPlaceholders>,
@@ -113,7 +113,8 @@ impl ProgramSpawner {
         self.lifeline.report_alive(silence);
     }
 
-    /// Starts a worker from `image`. Blocks, and may run on any thread.
+    /// Starts a worker from `image` and waits until the process exists. Blocks. Can be called on
+    /// any thread.
     pub(super) fn spawn_worker(&self, image: PreparedProgram) -> io::Result<ChildProcess> {
         let (reply, worker) = sync_channel(1);
         let mut request = SpawnerRequest::Worker { image, reply };
@@ -131,7 +132,8 @@ impl ProgramSpawner {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Starts an unconfined program with pipes for its output.
+    /// Starts a program with pipes for its output: in the sandbox if `start` has a confinement, and
+    /// without a sandbox otherwise.
     pub(super) async fn spawn_unconfined(
         &self,
         start: ProgramStartRequest,
@@ -166,8 +168,8 @@ fn thread_ended() -> io::Error {
     io::Error::other("the thread that starts programs has ended")
 }
 
-/// Starts a confined program. If no idle sandbox helper is available, the thread behind `requests`
-/// starts one.
+/// Starts a confined program. If no idle sandbox helper is available, `requests` asks the thread
+/// that starts programs to start a new helper.
 fn spawn_confined(
     start: ProgramStartRequest,
     live: UnfinishedProgramRun,

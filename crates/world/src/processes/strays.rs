@@ -18,7 +18,7 @@ use crate::programs::{ProgramRunTag, RlimitLocksValues, ServerProcessMark};
 /// the child before it is reaped meanwhile.
 static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 
-/// The tags of all program runs that have not ended.
+/// The tags of all runs of programs that have not ended.
 static LIVE_RUNS: Mutex<BTreeSet<ProgramRunTag>> = Mutex::new(BTreeSet::new());
 
 /// A run of a program that has not ended, identified by its tag.
@@ -31,7 +31,7 @@ pub(super) struct TaggedProcess {
     state: ProcessLiveness,
 }
 
-/// Liveness of a process: alive, or dead but not yet reaped.
+/// The state of a process: alive, or dead but not reaped yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProcessLiveness {
     Alive,
@@ -82,8 +82,8 @@ pub(super) fn adopted_orphans(tag: ProgramRunTag, main: Pid) -> Option<Vec<Tagge
     )
 }
 
-/// Kills and reaps the adopted orphans that belong to no live run. Returns `true` if any of them is
-/// still alive.
+/// Kills and reaps the adopted orphans that belong to no current run. Returns `true` if any of them
+/// is still alive.
 pub(super) fn kill_lost_orphans() -> bool {
     let mut is_any_alive = false;
     for pid in adopted_children().unwrap_or_default() {
@@ -130,9 +130,10 @@ impl TaggedProcess {
         Self::read(pid).map(|(stray, _)| stray)
     }
 
-    /// Returns the orphan `pid` if no live run is known to have started it.
+    /// Returns the child process `pid` of this server if it is an orphan that belongs to no current
+    /// run.
     ///
-    /// Other children of the server are in the server's session, and programs never are.
+    /// Programs never run in the server's session, but other children of the server do.
     fn find_lost(pid: Pid) -> Option<Self> {
         let (stray, session) = Self::read(pid)?;
         // Both sessions are read from `/proc`. In a container whose first process has a parent

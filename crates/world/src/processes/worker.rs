@@ -1,4 +1,5 @@
-//! Starts worker processes on behalf of the server, and exchanges one request at a time with each.
+//! Starts worker processes on behalf of the server, and sends one request at a time to each of
+//! them.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest reason that a worker gives for not being ready, in bytes.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// A starter of the worker processes that one executable runs, see
+/// A starter of worker processes that run one executable, see
 /// [`ProcessRunner::workers`](super::ProcessRunner::workers).
 pub struct WorkerProcessStarter {
     runner: Weak<ProcessRunnerState>,
@@ -39,12 +40,12 @@ pub struct WorkerProcess {
 /// The reason why a worker process gave no answer. Do not send another request to that worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerFailure {
-    /// Failure because the worker had already ended, so the request is not the cause.
+    /// The worker had already ended before the request, so the request is not the cause.
     EndedBefore,
-    /// The worker ended, for example at its limit of memory or processor time, or sent something
-    /// other than an answer.
+    /// The worker ended while it handled the request, for example at its limit of memory or
+    /// processor time, or sent a malformed answer.
     Crashed,
-    /// Failure because the worker took too long to answer.
+    /// The worker took too long to answer.
     TimedOut,
 }
 
@@ -186,7 +187,8 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Sends a request to a worker that a thread with the function `work` plays, for a test.
+    /// Sends a request to a simulated worker: a thread that runs `work` at its end of the
+    /// connection.
     fn exchange_with(
         work: impl FnOnce(UnixStream) + Send + 'static,
         timeout: Duration,

@@ -1,8 +1,8 @@
-//! Parts that are appended to the server's executable: small programs, which the server starts from
-//! memory.
+//! Small programs that are appended to the server's executable. The server starts them from memory.
 //!
-//! Each part consists of its bytes, their number in [`LENGTH_BYTES`] bytes, and the name of the part
-//! in [`NAME_BYTES`] bytes. The program in `dist` writes the parts (`dist/src/append.rs`).
+//! Each appended program consists of its bytes, their number in [`LENGTH_BYTES`] bytes, and the
+//! program's name in [`NAME_BYTES`] bytes. The program in `dist` appends them
+//! (`dist/src/append.rs`).
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -14,16 +14,18 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::image::EXTRA_FD_SOURCE_MIN;
 
-/// The number of bytes of a name behind a part. A shorter name ends with zeros.
+/// The number of bytes of the name after each program that is appended to the server's executable.
+/// A shorter name is padded with zero bytes.
 const NAME_BYTES: usize = 16;
-/// The number of bytes of the length behind a part.
+/// The number of bytes of the length after each program that is appended to the server's
+/// executable.
 const LENGTH_BYTES: usize = 8;
-/// The start of the name of each part.
+/// The prefix of the name of each program that is appended to the server's executable.
 const NAME_START: &[u8] = b"toolgate-";
-/// The maximum number of appended parts that a search reads.
+/// The maximum number of appended programs that a search reads.
 const PARTS_MAX: usize = 8;
 
-/// The properties of a file that show whether its content may have changed.
+/// The metadata of a file that shows whether its content may have changed.
 #[derive(PartialEq, Eq)]
 pub(crate) struct FileChangeStamp {
     length: u64,
@@ -50,8 +52,8 @@ impl FileChangeStamp {
     }
 }
 
-/// Returns the position and the length in bytes of the part `name` at the end of `file`, which has
-/// `file_length` bytes. Returns `None` if there is no such part.
+/// Returns the position and the length, in bytes, of the appended program `name` at the end of
+/// `file`, which has `file_length` bytes. Returns `None` if there is no such program.
 pub(crate) fn find_part(file: &File, file_length: u64, name: &str) -> Option<(u64, u64)> {
     let mut part_end = file_length;
     for _ in 0..PARTS_MAX {
@@ -73,7 +75,7 @@ pub(crate) fn find_part(file: &File, file_length: u64, name: &str) -> Option<(u6
     None
 }
 
-/// Creates an empty file in memory that can be executed.
+/// Creates an empty executable file in memory with the name `name`.
 pub(crate) fn create_memory(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create(name, flags | MemfdFlags::EXEC) {
@@ -98,7 +100,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the bytes of a file with `parts` at its end, each with its content and its name.
+    /// Returns the bytes of a file to which `parts` are appended, each with its content and its
+    /// name.
     fn joined(parts: &[(&[u8], &str)]) -> Vec<u8> {
         let mut bytes = b"server".to_vec();
         for (part, name) in parts {

@@ -25,9 +25,10 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// The stack size of the code between clone and exec, in bytes.
+/// The size of the stack on which a new process runs before it executes its program, in bytes.
 const STACK_BYTES: usize = 64 << 10;
-/// The path of the server's own executable. Workers without an executable of their own run it, too.
+/// The path of the server's own executable. Workers for which there is no separate executable run
+/// it, too.
 pub(crate) const SERVER_FILE: &str = "/proc/self/exe";
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
@@ -70,7 +71,8 @@ pub(crate) struct ChildProcess {
 }
 
 impl PreparedProgram {
-    /// Creates an image of the program at `path`, with `name` as its `argv[0]`.
+    /// Prepares the program at `path`, with `name` as its `argv[0]`. If `is_fed`, standard input is
+    /// a pipe, otherwise it is empty.
     pub(crate) fn new(
         path: PathBuf,
         name: String,
@@ -94,21 +96,22 @@ impl PreparedProgram {
         })
     }
 
-    /// Creates an image of the sandbox helper at `path`, which reads its orders from `handle`. The
-    /// environment is empty, because the helper starts unconfined.
+    /// Prepares the sandbox helper at `path`, which receives orders on `handle`. The environment is
+    /// empty, because the helper starts unconfined.
     pub(crate) fn helper(path: PathBuf, handle: &OwnedFd) -> io::Result<Self> {
         Self::with_handle(path, HELPER_NAME, handle)
     }
 
-    /// Creates an image of the program at `path` with an empty environment, no arguments and
-    /// `name` as its `argv[0]`, which gets `handle` as its extra handle.
+    /// Prepares the program at `path` with an empty environment, no arguments and `name` as its
+    /// `argv[0]`. The program gets `handle` as its extra descriptor.
     pub(crate) fn with_handle(path: PathBuf, name: &str, handle: &OwnedFd) -> io::Result<Self> {
         let handle = fcntl_dupfd_cloexec(handle, EXTRA_FD_SOURCE_MIN)?;
         let image = Self::new(path, name.to_owned(), Vec::new(), [], false)?;
         Ok(Self { handle: Some(handle), ..image })
     }
 
-    /// Starts the program. `set_apart` runs in the new process and may make system calls only.
+    /// Starts the program. `set_apart` prepares the new process before exec, and may make system
+    /// calls only.
     pub(crate) fn start(&self, set_apart: &dyn Fn() -> io::Result<()>) -> io::Result<ChildProcess> {
         let streams = StandardStreams::new(self.is_fed)?;
         let theirs = streams.program_ends.each_ref().map(AsRawFd::as_raw_fd);
@@ -280,7 +283,7 @@ fn above_streams(fd: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 impl ChildProcess {
-    /// Creates the handle of the child process `pid`, which holds the other ends of `streams`.
+    /// Creates a handle of the child process `pid`, which holds the program's ends of `streams`.
     pub(crate) fn new(pid: Pid, streams: StandardStreams) -> Self {
         let StandardStreams { program_ends: _, stdin, stdout, stderr } = streams;
         Self { pid, stdin, stdout: Some(stdout), stderr: Some(stderr) }

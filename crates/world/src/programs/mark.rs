@@ -43,29 +43,29 @@ pub(crate) struct ProgramRunTag(u64);
 pub(crate) struct RlimitLocksValues([Option<u64>; 2]);
 
 impl ServerProcessMark {
-    /// Returns the mark (the number that tells servers apart in process tags) for the stored
-    /// `number`. `None` if `number` is 0 or too large.
+    /// Returns the server mark with the stored number `number`. Returns `None` if `number` is 0 or
+    /// too large.
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
 
-    /// Returns the server's mark as a number.
+    /// Returns the server mark as a number.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// Creates a random mark for this server, which differs from the marks of other servers.
+    /// Creates a random mark for this server. Running servers with the same mark are very unlikely.
     pub(crate) fn random() -> io::Result<Self> {
         let number = getrandom::u64().map_err(io::Error::other)?;
         Ok(Self::derive(getrlimit(Resource::Locks).maximum, number))
     }
 
-    /// Derives a mark from the random `number` for a server whose own hard `RLIMIT_LOCKS` is
-    /// `ceiling`.
+    /// Derives a server mark from the random `number`. `ceiling` is the hard `RLIMIT_LOCKS` of the
+    /// server.
     ///
     /// If another toolgate server started the server, `ceiling` is a tag of that parent server. A
     /// process may only lower its limit, so all possible marks are lower than the mark of the
-    /// parent server and differ from it.
+    /// parent server.
     fn derive(ceiling: Option<u64>, number: u64) -> Self {
         let marks = 1 << MARK_BITS;
         let end = match ceiling.map(|ceiling| ceiling >> RUN_BITS) {
@@ -79,15 +79,15 @@ impl ServerProcessMark {
         Self(1 + number % (end - 1))
     }
 
-    /// Returns the tag of this server's run with the number `run`. A later run may get the same
-    /// tag.
+    /// Returns the tag of the run `run` on the server with this mark. Run numbers are reused, so a
+    /// later run may get the same tag.
     pub(crate) fn tag(self, run: u64) -> ProgramRunTag {
         ProgramRunTag((self.0 << RUN_BITS) + run % RUNS)
     }
 
-    /// Returns the tag of processes that belong to no run yet, for example idle sandbox helpers. Tags
-    /// are stored in `RLIMIT_LOCKS`, which a process may only lower. The idle tag is the server's
-    /// highest, so the tag of any run can replace it.
+    /// Returns the tag of processes that belong to no run yet, for example idle sandbox helpers.
+    /// Tags are stored in `RLIMIT_LOCKS`, which a process may only lower. The idle tag is the
+    /// server's highest, so the tag of any run can replace it.
     pub(crate) fn idle_tag(self) -> ProgramRunTag {
         ProgramRunTag((self.0 << RUN_BITS) + RUNS)
     }

@@ -25,11 +25,11 @@ pub struct ResolvedProgram {
 /// The reason why no executable was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramLookupError {
-    /// Error because the program file does not exist.
+    /// The program file does not exist.
     Absent,
-    /// Error because the path of the program is not a regular file.
+    /// The path of the program is not a regular file.
     NotAFile,
-    /// Error because the program file is not executable.
+    /// The program file is not executable.
     NotExecutable,
 }
 

@@ -1,4 +1,4 @@
-//! Resolves paths below a directory. No other module of the workspace opens a path.
+//! Resolves paths below a directory. No other module opens a path in the workspace.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

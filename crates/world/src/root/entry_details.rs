@@ -31,8 +31,8 @@ impl Root {
         fstat(self.dir()).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Returns the kind of the entry at `path`, with symlinks followed. For a dangling symlink,
-    /// returns `Symlink`. `None` if nothing exists at `path`.
+    /// Returns the kind of the entry at `path`, and follows symlinks. Returns `Symlink` for a
+    /// dangling symlink, and `None` if nothing exists at `path`.
     pub fn kind_at(&self, path: &str) -> Result<Option<EntryKind>, ToolError> {
         let path = self.relative(path)?;
         let followed =

@@ -1,5 +1,5 @@
-//! Finds entries of a directory that lead out of the root, such as symlinks. A program that reads
-//! the directory without toolgate's checks would follow them.
+//! Finds entries in a directory that lead out of the workspace, such as symlinks. A program that
+//! reads the directory without toolgate's checks would follow them.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,14 @@ use super::path::quoted_path;
 use super::refusal::refusal;
 use super::work::DiskWorkMonitor;
 
-/// The depth to which an entry is inspected.
+/// The extent to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathCheckDepth {
-    /// Inspection that skips the entry without looking at it.
+    /// Skip the entry without looking at it.
     Skip,
-    /// Inspection that checks where the entry leads.
+    /// Check where the entry leads.
     Target,
-    /// Inspection that checks where the entry leads and, if it is a directory, checks everything in
-    /// it.
+    /// Check where the entry leads and, if it is a directory, check everything in it.
     Contents,
 }
 
@@ -40,9 +39,9 @@ pub struct PathOutsideRoot {
 /// The reason why an entry of an inspected directory is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutsideRootReason {
-    /// Refusal because the entry leads out of the root.
+    /// The entry leads out of the root.
     LeadsOut,
-    /// Refusal because the entry is a pipe, a socket or a device.
+    /// The entry is a pipe, a socket or a device.
     NotRegular,
 }
 
@@ -50,9 +49,9 @@ impl Root {
     /// Returns the first entry in the directory `top` that leads out of the root or is neither a
     /// file nor a directory.
     ///
-    /// `heed` returns the depth of the inspection for a path relative to `top`. Symlinks within the
-    /// root are followed, as a reader of the directory would follow them. Fails if there are more
-    /// than `entries_max` entries.
+    /// `heed` decides how far an entry is inspected, by its path relative to `top`. Symlinks within
+    /// the root are followed, as a reader of the directory would follow them. Fails if there are
+    /// more than `entries_max` entries.
     pub fn find_escaped_path(
         &self,
         top: &str,
@@ -125,8 +124,8 @@ impl Root {
         Ok(None)
     }
 
-    /// Returns the kind of the entry to which the symlink at `path` leads. For a dangling symlink,
-    /// returns `Symlink`. `None` if the symlink leads out of the root.
+    /// Returns the kind of the entry to which the symlink at `path` leads. Returns `Symlink` for a
+    /// dangling symlink, and `None` if the symlink leads out of the root.
     fn kind_behind_symlink(&self, path: &Path) -> Result<Option<EntryKind>, Errno> {
         match beneath::open(self.dir(), path, OFlags::PATH, SymlinkPolicy::Follow) {
             Ok(fd) => Ok(Some(EntryMeta::from(fstat(&fd)?).kind())),
@@ -153,8 +152,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates a folder `top` in a root with `make`, and returns the escaped path that is found in
-    /// this folder.
+    /// Creates the folder `top` in a new root with `make`. Returns the first entry of the folder
+    /// that leads out of the root.
     fn found(
         make: impl Fn(&Path),
         heed: impl Fn(&Path) -> PathCheckDepth,

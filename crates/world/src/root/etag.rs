@@ -52,8 +52,8 @@ impl Etag {
         self.0.strip_prefix(weak) == Some(opaque.trim_matches('"'))
     }
 
-    /// Creates the conflict error for a change that expects the file at `path` to have the etag
-    /// `expected`. The file has this etag instead.
+    /// Creates the error for a change of the file at `path` that expected the etag `expected`,
+    /// although the file now has this etag.
     pub fn stale_error(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
             ToolErrorKind::Conflict(json!({ "expected": expected, "actual": self })),

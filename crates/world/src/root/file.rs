@@ -27,7 +27,7 @@ pub struct WorkspaceFile {
     path: String,
 }
 
-/// The length and hash of a file's content, computed by reading the file once.
+/// The length and hash of a file's content.
 pub struct FileDigest {
     pub etag: Etag,
     pub newlines: u64,
@@ -67,8 +67,8 @@ impl Root {
 }
 
 impl WorkspaceFile {
-    /// Creates a file from the open `fd`. Fails if `fd` is not a regular file. `path` is relative
-    /// to the root.
+    /// Wraps the open descriptor `fd` of a regular file. Fails if `fd` is not a regular file.
+    /// `path` is the path of the file relative to the root.
     pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
         let meta = EntryMeta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
         require_regular(&meta, path)?;
@@ -81,7 +81,7 @@ impl WorkspaceFile {
         &self.meta
     }
 
-    /// Returns the current fingerprint of the file. `None` if it cannot be read.
+    /// Returns the current fingerprint of the file. Returns `None` if its metadata cannot be read.
     pub fn current_stamp(&self) -> Option<EntryFingerprint> {
         Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
     }
@@ -141,7 +141,8 @@ impl WorkspaceFile {
         Ok(FileDigest { etag: hash.etag(), newlines })
     }
 
-    /// Passes each block from the offset `at` on to `take`, until `take` returns `false`.
+    /// Reads the file from the offset `at` on and passes each block to `take`, until `take` returns
+    /// `false`.
     pub fn for_each_block(
         &self,
         mut at: u64,

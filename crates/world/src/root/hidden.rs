@@ -1,7 +1,7 @@
 //! Paths that no tool may read even inside a workspace, for example the key of the audit log.
 //!
-//! The list of hidden paths applies to all roots of the process. Opened files are compared with it
-//! only if a root contains a hidden path.
+//! The list of hidden paths applies to all roots of the process. Opened files are compared with the
+//! list only if a root contains a hidden path.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolEr
     }
 }
 
-/// Resolves the symlinks in the part of `path` that exists, and appends the rest.
+/// Returns `path` with symlinks resolved, as far as the path exists.
 #[allow(clippy::disallowed_methods, reason = "the user's own paths, before the server starts")]
 fn resolve_existing(path: &Path) -> PathBuf {
     if let Ok(real) = std::fs::canonicalize(path) {

@@ -27,8 +27,8 @@ const RULES_BYTES_MAX: u64 = 64 << 10;
 /// The maximum number of lines to read of an ignore file.
 const RULES_MAX: usize = 2000;
 
-/// The maximum number of ignore rules in one matcher. The cost of a matcher grows with the square
-/// of this number.
+/// The maximum number of ignore rules in one compiled matcher. The cost of a matcher grows with the
+/// square of this number.
 const RULES_PER_MATCHER: usize = 64;
 /// The maximum number of ignore rules with wildcards in the process. Above this number, only rules
 /// without wildcards are added.
@@ -37,7 +37,8 @@ const WILDCARD_RULES_MAX: usize = 20_000;
 /// The number of ignore rules with wildcards in this process.
 static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
 
-/// The ignore rules that apply in a directory: its own rules, then the rules of its parents.
+/// The ignore rules that apply in a directory: those of its own ignore files, and those of its
+/// parent directories.
 pub(super) struct IgnoreRules {
     /// The directory that these ignore rules apply to, relative to the root.
     dir: PathBuf,
@@ -128,8 +129,8 @@ impl IgnoreRules {
         if all.own.is_empty() { all.parent.take() } else { Some(Arc::new(all)) }
     }
 
-    /// Returns the rules of the directory `dir` if it has no own ignore files: only the rules of
-    /// `parent` apply.
+    /// Returns the rules of the directory `dir` if it has no ignore files of its own: only the
+    /// rules of `parent` apply.
     fn empty(dir: &Path, parent: Option<Arc<Self>>) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -167,7 +168,7 @@ impl IgnoreRuleSet {
     }
 }
 
-/// Ignore files that a directory has, such as `.gitignore`.
+/// The ignore files that a directory has, such as `.gitignore`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IgnoreRuleFiles {
     pub(super) git: bool,
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the ignore rules of a folder whose `.gitignore` contains the text `list`.
+    /// Returns the ignore rules of a folder whose `.gitignore` has the content `list`.
     #[allow(clippy::disallowed_methods, reason = "a test creates the files")]
     fn rules(list: &str) -> Option<Arc<IgnoreRules>> {
         let folder = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ impl From<FileType> for EntryKind {
     }
 }
 
-/// A time of the clock from which file systems take their timestamps.
+/// A point in time on the clock from which file systems take their timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileTime {
     seconds: i64,
@@ -120,7 +120,7 @@ impl EntryMeta {
         }
     }
 
-    /// Returns `true` if both are the same entry of the same file system.
+    /// Returns `true` if this value and `other` describe the same entry of the same file system.
     pub fn is_same_entry(&self, other: &Self) -> bool {
         (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
     }

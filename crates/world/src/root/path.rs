@@ -56,7 +56,8 @@ fn strip_root<'p>(path: &'p str, root: &Path) -> Option<&'p str> {
     }
 }
 
-/// Splits `path` into its directory and its last name. `None` if it does not end in a name.
+/// Splits `path` into its directory and its last name. Returns `None` if `path` does not end in a
+/// name.
 ///
 /// `a/..`, `.` and `a/.` do not end in a name. Trailing slashes are ignored: a caller that does not
 /// accept them must check first.

@@ -1,4 +1,4 @@
-//! Locations of entries to change: each is an open directory and a name in it.
+//! Locations of entries to change. A location is an open directory and a name in it.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -16,12 +16,12 @@ use super::path::{self, quoted_path};
 use super::refusal::refusal;
 use super::temp;
 
-/// Decision whether to create missing parent directories of an entry to change.
+/// Policy for missing parent directories of an entry to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingParentPolicy {
-    /// Handling that creates the missing parent directories.
+    /// Create the missing parent directories.
     Make,
-    /// Handling that refuses the change if a parent directory is missing.
+    /// Refuse the change if a parent directory is missing.
     Require,
 }
 
@@ -47,7 +47,7 @@ struct CreatedParentDirectories {
     paths: RefCell<Vec<PathBuf>>,
 }
 
-/// Decision whether to accept names that are reserved for unfinished files.
+/// Policy for names that are reserved for unfinished files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TempFileNamePolicy {
     Refuse,
@@ -69,13 +69,14 @@ impl Root {
         })
     }
 
-    /// Returns the location of the existing entry at `path`, to move or replace that entry.
+    /// Returns the location of the existing entry at `path`, for a move or replacement of that
+    /// entry.
     pub(super) fn existing_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempFileNamePolicy::Refuse)
     }
 
-    /// Returns the location of the existing entry at `path`, to remove that entry. Accepts the
-    /// unfinished result of a copy that was interrupted.
+    /// Returns the location of the existing entry at `path`, for its removal. Accepts the reserved
+    /// name of an unfinished copy, so that a copy that was interrupted can be removed.
     pub(super) fn removable_place(&self, path: &str) -> Result<EntryLocation, ToolError> {
         self.open_existing_place(path, TempFileNamePolicy::Allow)
     }
@@ -123,8 +124,8 @@ impl Root {
         })
     }
 
-    /// Returns the location that a write to `place` changes, and the metadata of the entry there,
-    /// if one exists. Follows a symlink within the root.
+    /// Returns the location that a write to `place` changes: `place` itself, or the target of a
+    /// symlink within the root. Also returns the metadata of the entry there, if one exists.
     pub(super) fn write_target(
         &self,
         place: EntryLocation,
@@ -139,7 +140,7 @@ impl Root {
         }
     }
 
-    /// Fails if every change to the entry at `path` would be refused.
+    /// Fails if the entry at `path` may not be changed, whatever the change is.
     pub fn check_changeable(&self, path: &str) -> Result<(), ToolError> {
         self.write_target(self.existing_place(path)?).map(|_| ())
     }
@@ -203,8 +204,8 @@ impl Root {
         }))
     }
 
-    /// Returns the current path of `fd` relative to the root. Fails with `EXDEV` if `fd` is no
-    /// longer below the root.
+    /// Returns the current path of the open `fd` relative to the root. Fails with `EXDEV` if `fd`
+    /// is no longer below the root.
     pub(super) fn path_in_root(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
         let root = beneath::path_of_fd(self.dir())?;
         let path = beneath::path_of_fd(fd.as_fd())?;
@@ -248,8 +249,8 @@ impl Root {
         }
     }
 
-    /// Creates the missing directories of the path `dir`, each in the directory opened before, and
-    /// adds them to `made`. Returns the last directory, open.
+    /// Creates the missing directories of the path `dir`, and adds them to `made`. Each directory
+    /// is created below its open parent. Returns the last directory, open.
     fn make_parents(
         &self,
         dir: &str,
@@ -296,7 +297,7 @@ impl EntryLocation {
         self.created_parents.paths.take();
     }
 
-    /// Flushes the directory to disk, so that its names survive a power cut.
+    /// Flushes the directory to disk, so that created and renamed entries survive a power cut.
     pub(super) fn sync(&self) {
         // The change has already been made, so a file system without fsync is no error.
         let _ = fsync(&self.dir);

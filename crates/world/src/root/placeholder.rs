@@ -5,8 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 
-/// The unusual mode of the folders with which a sandbox reserves names. By this mode, toolgate
-/// recognizes folders that a killed server left.
+/// The permission bits of placeholder folders. These bits are unusual, so toolgate recognizes
+/// placeholders that a killed server left.
 pub(crate) const PLACEHOLDER_MODE: Mode = Mode::from_bits_retain(0o555);
 
 pub(crate) fn open_folder(

@@ -7,8 +7,8 @@ use toolgate_contract::printable::is_hidden;
 #[derive(Debug)]
 pub(super) struct DefaultProtectedName {
     pub(super) name: &'static str,
-    /// The program that reads settings from the entry with this name, and starts programs that the
-    /// settings name.
+    /// The program that reads settings from an entry with this name. The settings can name further
+    /// programs, which this program starts.
     reader: ProtectedSettingsReader,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct DefaultProtectedName {
 enum ProtectedSettingsReader {
     Git,
     Toolgate,
-    /// Reader other than git and toolgate, for example an editor or an agent.
+    /// A program other than git and toolgate, for example an editor or an agent.
     Other,
 }
 
@@ -85,15 +85,15 @@ pub fn is_foreign_settings(name: &str) -> bool {
     default_name(name).is_some_and(|it| it.reader == ProtectedSettingsReader::Other)
 }
 
-/// The only default protected name that also keeps a directory which contains it from being
-/// deleted, copied or moved.
+/// The protected name for which a directory that contains it may not be deleted, copied or moved.
+/// No other default name protects such a directory.
 const GIT_FOLDER: &str = ".git";
 
 /// The protected paths of a workspace.
 #[derive(Debug)]
 pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 
-/// Path that is protected from tools, and the changes that it blocks.
+/// A path that is protected from tools, and the changes that it blocks.
 #[derive(Debug)]
 struct ProtectedPath {
     /// The normalized names of the components of the protected path.
@@ -153,8 +153,8 @@ impl ProtectedPaths {
         find(self.0.iter(), path)
     }
 
-    /// Returns the first part of `path` that may not be deleted, copied or moved as part of a
-    /// directory. The caller has already checked all directories of `path`.
+    /// Returns the first component of `path` that may not be deleted, copied or moved together with
+    /// a directory that contains it. The caller has already checked all directories of `path`.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
         let entries = |reach: BlockedPathOperations| {
             self.0.iter().filter(move |entry: &&ProtectedPath| entry.reach == reach)

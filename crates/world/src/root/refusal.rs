@@ -55,8 +55,8 @@ impl Root {
         })
     }
 
-    /// Returns the first part of `path` that does not exist. If it is a dangling symlink, returns
-    /// its target, too.
+    /// Returns the first part of `path` that does not exist, as a path from the root. If this is a
+    /// dangling symlink, also returns the target of the symlink.
     fn first_absent<'p>(&self, path: &'p str) -> Option<(&'p str, Option<String>)> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.is_empty()) {
@@ -199,11 +199,11 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     }
 }
 
-/// The reason why an operation on the disk failed or stopped.
+/// The reason why a file operation failed or stopped.
 pub(super) enum FileOperationError {
-    /// Error that the file system returned.
+    /// The file system returned this error.
     Errno(Errno),
-    /// A cancellation, or an error from a check that is part of the operation.
+    /// The operation was cancelled, or a check during the operation failed.
     Tool(ToolError),
 }
 

@@ -80,8 +80,8 @@ impl Root {
         Ok(removed)
     }
 
-    /// Removes the contents of the directory `top`, which has the path `at`, and returns the number
-    /// of removed entries. `path` is for messages.
+    /// Removes the contents of the directory `top`, which has the path `at`. Returns the number of
+    /// removed entries. Messages name `path`.
     fn remove_contents(
         &self,
         top: &OwnedFd,
@@ -105,8 +105,8 @@ impl Root {
     }
 }
 
-/// Removes the contents of the directory `top` and adds their number to `removed`. Stops at an
-/// entry that `may` refuses.
+/// Removes the contents of the directory `top`, and adds the number of removed entries to
+/// `removed`. Calls `may` for each entry before its removal, and stops at an error.
 pub(super) fn remove_contents(
     top: &OwnedFd,
     path: &str,

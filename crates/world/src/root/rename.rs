@@ -21,12 +21,12 @@ use super::work::DiskWorkMonitor;
 /// The longest wait for the lock on the second directory of a move.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Handling of an existing entry at the destination.
+/// Policy for an existing entry at the destination of a copy or move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationConflict {
     /// Keep the existing entry and refuse the operation.
     Refuse,
-    /// Handling that replaces the existing entry.
+    /// Replace the existing entry.
     Replace,
 }
 

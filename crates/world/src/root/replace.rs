@@ -30,34 +30,34 @@ const TRIES: usize = 8;
 /// Conditions for writing a file, and the permission bits of the written file.
 #[derive(Debug, Clone)]
 pub struct FileWriteConditions {
-    /// Handling of the file if it exists.
+    /// Policy if the file exists.
     pub existing: ExistingFilePolicy,
-    /// Handling of the file if it does not exist.
+    /// Policy if the file does not exist.
     pub missing: MissingFilePolicy,
-    /// Handling of missing parent directories of the file.
+    /// Policy if a parent directory of the file does not exist.
     pub parents: MissingParentPolicy,
     /// The permission bits. By default, a replaced file keeps its permission bits, and a new file
     /// follows the umask.
     pub mode: Option<u32>,
 }
 
-/// Handling of an existing file by a write.
+/// Policy of a write for a file that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExistingFilePolicy {
-    /// Handling that keeps the existing file and refuses the write.
+    /// Keep the existing file and refuse the write.
     Keep,
-    /// Handling that replaces the existing file.
+    /// Replace the existing file.
     Replace,
-    /// Handling that replaces the existing file if it has this etag.
+    /// Replace the existing file if it has this etag. Otherwise refuse the write.
     Match(String),
 }
 
-/// Handling of a missing file by a write.
+/// Policy of a write for a file that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingFilePolicy {
-    /// Handling that creates the missing file.
+    /// Create the missing file.
     Create,
-    /// Handling that refuses the write if the file does not exist.
+    /// Refuse the write if the file does not exist.
     Refuse,
 }
 
@@ -69,12 +69,12 @@ pub struct FileWriteResult {
     pub outcome: FileWriteOutcome,
 }
 
-/// The effect of writing a file.
+/// Effect of a write on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileWriteOutcome {
-    /// Effect of a write that created the file.
+    /// The write created the file.
     Created,
-    /// Effect of a write that replaced an existing file.
+    /// The write replaced an existing file.
     Replaced,
 }
 

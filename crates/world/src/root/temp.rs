@@ -19,17 +19,17 @@ pub(super) struct TempFile<'d> {
     name: Option<OsString>,
 }
 
-/// Handling of an existing entry when a temporary file gets its final name.
+/// Policy for an existing entry at the final name of a temporary file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExistingEntryHandling {
-    /// Handling that keeps the existing entry and fails with `EEXIST`.
+    /// Keep the existing entry and fail with `EEXIST`.
     CreateOnly,
-    /// Handling that replaces the existing entry.
+    /// Replace the existing entry.
     Replace,
 }
 
-/// Returns `true` if `name` is the name of an unfinished file, perhaps one that a killed process
-/// left.
+/// Returns `true` if `name` is a reserved name of an unfinished file. A killed process may have
+/// left the file.
 pub(crate) fn is_temp(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())

@@ -19,7 +19,7 @@ use super::work::DiskWorkMonitor;
 /// The maximum number of entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
 
-/// One directory that a visit of a directory tree has opened.
+/// A directory that a traversal of a directory tree has opened.
 pub(super) struct WorkspaceTreeDirectory<'t> {
     /// The directory's path, relative to the top of the tree. Empty for the top itself.
     pub(super) path: &'t Path,
@@ -88,8 +88,8 @@ impl Root {
         })
     }
 
-    /// Fails if the path `at` may not be deleted, copied or moved as part of a directory. `inner`
-    /// is its path in the tree at `path`, for the message.
+    /// Fails if the path `at` may not be deleted, copied or moved as part of a directory. The
+    /// message names `inner`, the path of the entry relative to `path`.
     pub(super) fn check_entry_unprotected(
         &self,
         at: &Path,

@@ -19,7 +19,7 @@ use super::place::or_dot;
 use super::refusal::{FileOperationError, refusal};
 use super::work::DiskWorkMonitor;
 
-/// A filter of the entries that a walk includes. A walk enters `.git` only if it starts there.
+/// A filter of the entries that a walk returns. A walk enters `.git` only if it starts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkFilter {
     /// `true` to include entries that the ignore rules exclude.

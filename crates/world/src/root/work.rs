@@ -63,7 +63,8 @@ impl Root {
     }
 }
 
-/// A token that cancels a disk operation, and the receiver of its progress events.
+/// The cancellation token of a disk operation, and the channel to which the operation reports
+/// progress.
 pub struct DiskWorkMonitor {
     cancel: CancellationToken,
     events: CallEventSink,

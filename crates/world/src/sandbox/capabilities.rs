@@ -28,10 +28,10 @@ const OPEN_FILES_MAX: u64 = 4096;
 /// The largest file that a program may write, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 30;
 
-/// The server's environment variables, which name the folders of toolchains.
+/// The server's environment variables. Some of them name the folders of toolchains.
 pub(super) type ServerEnvironmentVariables = BTreeMap<OsString, OsString>;
 
-/// The sandbox capabilities of this system, and the settings that apply to all programs.
+/// The sandbox layers that this system supports, and the settings that apply to all programs.
 pub(super) struct SandboxCapabilities {
     pub(super) layers: AvailableSandboxLayers,
     pub(super) machine_view: MachineMountPaths,
@@ -95,7 +95,7 @@ impl SandboxCapabilities {
         Ok(capabilities)
     }
 
-    /// Returns the coverage of `profile` on this system: the profile with its missing layers.
+    /// Returns the profile `profile` together with the layers that it lacks on this system.
     pub(super) fn coverage(&self, profile: SandboxProfile) -> SandboxCoverage {
         // A program in the machine's network is promised no network namespace.
         let is_promised = |it: &&MissingSandboxLayer| {
@@ -119,7 +119,7 @@ impl SandboxCapabilities {
             .transpose()
     }
 
-    /// Checks that programs can have a separate network, in which a forwarder listens.
+    /// Checks that this system can give programs a separate network, in which a forwarder listens.
     pub(super) fn check_own_network(&self) -> io::Result<()> {
         if self.layers.namespaces.is_some_and(|spaces| spaces.net) {
             return Ok(());
@@ -131,7 +131,7 @@ impl SandboxCapabilities {
         )))
     }
 
-    /// Returns the system call filters of a program with its own network and an agent socket.
+    /// Returns the system call filters of a program with its own network and an SSH agent socket.
     pub(super) fn agent_filters(&self) -> SeccompFilters {
         let [_, _, agent] = &self.filters;
         if self.layers.seccomp { agent.clone() } else { SeccompFilters::default() }
@@ -170,7 +170,7 @@ impl SandboxCapabilities {
 }
 
 /// The workspace and the working directory of a program. The working directory is in the workspace,
-/// or is one of the additional visible paths.
+/// or is one of the additional paths that the program sees.
 pub(super) struct ProgramStartFolder {
     pub(super) workspace: OwnedFd,
     path: PathBuf,
@@ -203,7 +203,7 @@ impl ProgramStartFolder {
         Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
-    /// Returns the workspace as the folder in which a program starts.
+    /// Returns a start folder with the workspace as the working directory.
     pub(super) fn at_workspace(workspace: &Root) -> io::Result<Self> {
         let folder = workspace.open_dir(".").map_err(into_io_error)?;
         Self::new(workspace, folder.as_fd(), &[])

@@ -17,7 +17,7 @@ use super::plan::OsStringBytes;
 /// The name prefix of the control groups that a server creates.
 const GROUP_PREFIX: &str = "toolgate-";
 
-/// The existing control groups in which the server creates new groups for its runs.
+/// The existing control groups in which the server creates a new group for each run.
 #[derive(Debug, Clone)]
 pub(super) struct CgroupParents {
     all: Vec<CgroupParent>,
@@ -32,11 +32,11 @@ pub(super) struct CgroupParents {
 /// cannot find out if the other server is running, and a new group is briefly empty.
 const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
-/// Existing control group in which the server creates new groups for its runs.
+/// An existing control group in which the server creates a new group for each run.
 #[derive(Debug, Clone)]
 struct CgroupParent {
     folder: PathBuf,
-    /// The limit files of a control group, and the value to write into each file.
+    /// The limit files of a new control group, and the value to write into each file.
     limits: Vec<(&'static str, String)>,
 }
 
@@ -44,8 +44,8 @@ struct CgroupParent {
 /// group.
 const PROCESSES_FILE: &str = "cgroup.procs";
 
-/// The control groups of a run and of later runs of the same helper. Dropping the set removes the
-/// groups.
+/// The control groups of a sandbox helper and the programs that it starts. Dropping the set removes
+/// the groups.
 pub(crate) struct RunCgroups(Vec<PathBuf>);
 
 /// The limits that control groups enforce on one run of a program.
@@ -128,7 +128,7 @@ impl CgroupParents {
         self.all.iter().flat_map(|parent| &parent.limits).any(|(file, _)| file.starts_with(name))
     }
 
-    /// Creates the control groups for a run of a program.
+    /// Creates control groups for a sandbox helper and the programs that it starts.
     pub(super) fn create_groups(&self) -> io::Result<RunCgroups> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +150,8 @@ impl CgroupParents {
         Ok(groups)
     }
 
-    /// Removes the control groups of killed servers. Only empty groups can be removed.
+    /// Removes the control groups that killed servers left. Only groups without processes can be
+    /// removed.
     fn sweep(&self) {
         for CgroupParent { folder, .. } in &self.all {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

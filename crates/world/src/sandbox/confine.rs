@@ -56,9 +56,9 @@ pub(crate) struct ConfinedProgramResources {
     pub(crate) coverage: Arc<SandboxCoverage>,
     /// The forwarder of a program that may reach only some hosts.
     forwarder: Option<NetworkForwarder>,
-    /// The file with the certificates that the program trusts, if its forwarder ends TLS.
+    /// The file with the certificates that the program trusts, if its forwarder decrypts TLS.
     _certificates: Option<TrustedCertificatesFile>,
-    /// The files of a program that may use SSH.
+    /// The files with which a program uses SSH, if it may use SSH.
     _ssh_folder: Option<SshAccessFolder>,
     helper: Option<StandbySandboxHelper>,
     helper_key: SandboxHelperKey,
@@ -98,7 +98,7 @@ impl ConfinedProgramResources {
         reported.unwrap_or(status)
     }
 
-    /// Returns the program's use of the network so far, such as the hosts that were refused.
+    /// Returns the program's network use so far, such as the hosts that were refused.
     pub(crate) fn network_use(&self) -> ProgramNetworkUsage {
         self.forwarder.as_ref().map(NetworkForwarder::network_use).unwrap_or_default()
     }
@@ -123,8 +123,8 @@ impl Drop for ConfinedProgramResources {
 }
 
 impl Sandbox {
-    /// Starts the program `start` confined. If no idle helper fits, calls `begin` to start one.
-    /// Blocks.
+    /// Starts the program `start` in the sandbox. If no idle sandbox helper fits, calls `begin` to
+    /// start a new helper. Blocks.
     pub(crate) fn confine(
         &self,
         inside: &ProgramConfinement,
@@ -291,7 +291,7 @@ impl Sandbox {
         })?
     }
 
-    /// Returns `true` if a program confined by `inside` sees the file at `named`.
+    /// Returns `true` if a program with the confinement `inside` sees the file at `named`.
     ///
     /// # Errors
     /// This system cannot confine programs.
@@ -339,7 +339,8 @@ impl Sandbox {
     }
 }
 
-/// Starts the forwarder of a program in the network namespace of the sandbox helper `helper`.
+/// Starts a program's forwarder, which listens in the network namespace of the sandbox helper
+/// `helper`.
 fn start_forwarder(
     helper: &mut StandbySandboxHelper,
     access: &Arc<ProgramHostAccess>,

@@ -86,7 +86,7 @@ impl SandboxLayer {
     }
 
     /// Returns the sandbox layer that is missing on this system if the setup step `step` failed.
-    /// `None` if no program can be confined without that step.
+    /// Returns `None` if no program can be confined without that step.
     pub(super) fn from_step(step: SandboxSetupStep) -> Option<Self> {
         match step {
             SandboxSetupStep::Namespaces

@@ -13,8 +13,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The message that no process of the program is left. The end of the pipe does not prove this: the
-/// pipe also closes if the reaper is killed, before the kernel kills the processes in its
+/// The reaper's message that no process of the program is left. The end of the pipe does not prove
+/// this. The pipe also closes if the reaper is killed, before the kernel kills the processes in its
 /// namespace.
 pub(super) const OVER_MESSAGE: [u8; 1] = [0];
 
@@ -66,8 +66,8 @@ impl ExitStatusPipe {
         self.status.get().copied().map(ExitStatus::from_raw)
     }
 
-    /// Reads the next message of the program's reaper. Returns `true` if no more messages will
-    /// follow.
+    /// Reads the next message of the program's reaper and stores it. Returns `true` if no more
+    /// messages will follow.
     fn read_report(&self) -> io::Result<bool> {
         let mut message = [0; 5];
         match read(&self.pipe, &mut message) {

@@ -37,15 +37,15 @@ impl GuardedPaths {
 
     /// Returns `true` if git may check out committed settings of editors and agents.
     ///
-    /// `is_plain` means that git works with the `.git` folder of the workspace and runs no other
-    /// program. If programs may write `.git`, the answer is `false`, because a program could have
+    /// With `is_plain`, git works with the `.git` folder of the workspace and runs no other
+    /// program. Returns `false` if programs may write `.git`, because a program could have
     /// committed the settings.
     pub(super) fn allows_git_settings(&self, is_plain: bool) -> bool {
         is_plain && !self.writes_git
     }
 
-    /// Returns mounts for the read-only paths in `workspace`, for a program that may write the
-    /// rest.
+    /// Returns mounts for the read-only paths in `workspace`, for a program that may write all
+    /// other paths.
     ///
     /// Git may write the `.git` folder `repository`. If `brings` is set, git may also write
     /// instructions and the settings of other tools, but never toolgate's own files.
@@ -98,8 +98,9 @@ pub(super) fn repository_path(workspace: &Path) -> PathBuf {
     workspace.join(GIT_FOLDER)
 }
 
-/// Returns a mount for each of `paths`, and one for each folder between that path and `workspace`,
-/// which keeps the folder from being moved. A moved folder takes its mounts along.
+/// Returns the mount that `place` creates for each of `paths`. Also returns a mount for each folder
+/// between that path and `workspace`, so that the folder cannot be moved. A moved folder would take
+/// its mounts along.
 pub(super) fn with_fixed_parents(
     workspace: &Path,
     paths: &[PathBuf],

@@ -64,11 +64,12 @@ pub(super) fn take_connection() -> Option<OwnedFd> {
     Some(line)
 }
 
-/// Prepares everything that all programs of this sandbox helper share, and keeps one process
-/// waiting for the next order. `line` is the connection to the server.
+/// Prepares the part of the confinement that all programs of this sandbox helper share. Then forks
+/// one process after another, each of which waits for an order. `line` is the connection to the
+/// server.
 ///
-/// The helper joins the control groups, applies the plan from the first message, and then forks a
-/// process for each order.
+/// The first message contains the plan. The helper joins the control groups and applies the plan
+/// before it forks the first process.
 fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
     SandboxSetupStep::Plan.check(reaper::block_signals())?;
     let Some(first) = SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line))? else {
@@ -106,9 +107,9 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
     }
 }
 
-/// Waits on the connection `line` for an order of the server, in the process that the server treats
-/// as the program. Before that, sets up the part of the confinement that all orders share. After
-/// the order, the process becomes the program or its reaper.
+/// Runs the process of one program in the sandbox helper: sets up the confinement, and waits on the
+/// connection `line` for the server's order. After the order, the process becomes the program or
+/// its reaper.
 fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     let ordered = set_up_process(plan)
         .and_then(|()| SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line)));
@@ -150,15 +151,15 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     exit(127)
 }
 
-/// Starts a session in a new process, and sets up the part of the confinement that all orders
-/// share.
+/// Starts a session in a new process of the sandbox helper, and sets up the confinement that does
+/// not depend on the order.
 fn set_up_process(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     SandboxSetupStep::Start.check(setsid())?;
     SandboxSetupStep::Start.check(die_with_server(None))?;
     preparation::prepare_program(plan)
 }
 
-/// The server's order that a process received, and the handles for the reports of that process.
+/// The server's order to start a program, and the handles for the reports to the server.
 struct ReceivedHelperOrder<'a> {
     plan: &'a SandboxPlan,
     request: &'a SandboxSpawnRequest,
@@ -218,7 +219,7 @@ fn run_as_first_process(
     reaper::run_reaper(program, request.grace_ms, end, failure_pipe)
 }
 
-/// Joins the control groups whose process files (`cgroup.procs`) are `doors`.
+/// Moves this process into the control groups whose process files (`cgroup.procs`) are `doors`.
 fn join_groups(doors: &[OsStringBytes]) -> io::Result<()> {
     for door in doors {
         let procs = openat(CWD, door.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -227,8 +228,8 @@ fn join_groups(doors: &[OsStringBytes]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process die with the server. Fails if the server, which holds the other end of
-/// `line`, is already gone.
+/// Makes the kernel kill this process when the server ends. Fails if the server, which holds the
+/// other end of `line`, has already ended.
 fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -241,8 +242,8 @@ fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     }
 }
 
-/// The namespaces that each program gets alone. The program shares the user and network namespaces
-/// with its helper.
+/// The flags of the namespaces that each program gets alone. The program shares the user and
+/// network namespaces with its sandbox helper.
 const PROGRAM_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC

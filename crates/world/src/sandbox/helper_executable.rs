@@ -50,23 +50,24 @@ static IS_BROKEN: AtomicBool = AtomicBool::new(false);
 /// A file that contains the small executable of sandbox helpers.
 struct SmallHelperExecutable {
     file: File,
-    /// The change stamp of the file from the time when the server opened it.
+    /// The metadata of the file when the server opened it, which shows whether the file has changed
+    /// since.
     stamp: FileChangeStamp,
     /// The position of the small executable in the file, in bytes.
     start: u64,
     length: u64,
 }
 
-/// Opens the file with the small executable of sandbox helpers, if there is one. Call this before
-/// the server confines itself and before any program runs.
+/// Opens the file with the small executable of sandbox helpers, if there is one, and keeps it for
+/// the first helper. Call this before the server confines itself and before any program runs.
 pub(super) fn open_small_helper() {
     if LOADED.get().is_none() {
         *lock_found() = open_small().ok();
     }
 }
 
-/// Returns the path of the executable for the next sandbox helper. The first call loads the small
-/// executable.
+/// Returns the path of the executable that the next sandbox helper runs. The first call loads the
+/// small executable.
 pub(super) fn current_path() -> PathBuf {
     if !IS_BROKEN.load(Ordering::Acquire)
         && let Some(memory) = LOADED.get_or_init(load)

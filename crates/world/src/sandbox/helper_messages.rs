@@ -17,15 +17,16 @@ use super::setup_step::{FAILURE_BYTES, SandboxSetupFailure};
 /// The number of handles in an order to a sandbox helper.
 const HANDLES: usize = 7;
 
-/// Order of the server to a sandbox helper to start one program. `H` is the type of its handles.
+/// An order of the server to a sandbox helper, to start one program. `H` is the type of the handles
+/// in the order.
 pub(super) struct SandboxHelperOrder<H> {
     /// The standard streams of the program to start.
     pub(super) streams: [H; 3],
-    /// The sealed message: a `SandboxPlan` in the first order, a `SandboxSpawnRequest` in later
-    /// orders.
+    /// The sealed file with the message: a `SandboxPlan` in the first order, a
+    /// `SandboxSpawnRequest` in later orders.
     pub(super) message: H,
-    /// The pipe for the error that kept the program from starting. The pipe closes without data
-    /// once the program has started.
+    /// The pipe that reports the error if the program cannot be started. The pipe closes without
+    /// data once the program has started.
     pub(super) failure_pipe: H,
     /// The pipe for the exit status, if a reaper runs beside the program.
     pub(super) exit_pipe: H,
@@ -35,11 +36,11 @@ pub(super) struct SandboxHelperOrder<H> {
 /// A message from a sandbox helper to the server.
 #[derive(Debug)]
 pub(super) enum SandboxHelperAnswer {
-    /// Report that the sandbox helper has created a process, which waits for the next order.
+    /// The sandbox helper has created a process, which waits for the next order.
     ProcessReady(Pid),
-    /// Report that the waiting process has accepted the order and carries its tag.
+    /// The waiting process has accepted the order and carries the tag of its run.
     OrderTaken,
-    /// Report that the helper has opened the listener of a forwarder in its network.
+    /// The helper has opened the listener of a forwarder in its network namespace.
     ListenerOpened(OwnedFd),
     Failed(SandboxSetupFailure),
 }

@@ -1,4 +1,4 @@
-//! System calls that the rustix crate lacks, and short wrappers of calls that it has.
+//! Wrappers of Linux system calls, most of which the rustix crate lacks.
 
 #![allow(unsafe_code, reason = "system calls that no crate in the tree wraps")]
 
@@ -112,9 +112,9 @@ pub(super) fn create_filesystem(
     Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, attr)?)
 }
 
-/// Keeps new mounts of this namespace invisible in other namespaces. With `DOWNSTREAM` as `seen`,
-/// new mounts of the namespace from which this namespace was copied appear here. With `PRIVATE`,
-/// none do.
+/// Keeps new mounts of this process's mount namespace invisible in other namespaces. With
+/// `DOWNSTREAM` as `seen`, new mounts of the namespace from which this namespace was copied appear
+/// here. With `PRIVATE`, they do not.
 pub(super) fn isolate_mounts(seen: MountPropagationFlags) -> io::Result<()> {
     Ok(mount_change(c"/", MountPropagationFlags::REC | seen)?)
 }

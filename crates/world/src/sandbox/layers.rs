@@ -1,4 +1,4 @@
-//! Detects the available sandbox layers by confining a test process.
+//! Detects which sandbox layers this system supports, by confining a test process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ pub(super) const LANDLOCK_MAX: i32 = 7;
 /// between folders.
 pub(super) const LANDLOCK_MIN: i32 = 2;
 
-/// The sandbox layers that this system has.
+/// The sandbox layers that this system supports.
 #[derive(Debug, Clone)]
 pub(super) struct AvailableSandboxLayers {
     pub(super) namespaces: Option<SandboxNamespaces>,
@@ -35,8 +35,8 @@ pub(super) struct AvailableSandboxLayers {
 }
 
 impl AvailableSandboxLayers {
-    /// Returns all sandbox layers except those that are obviously missing. `groups` is the reason
-    /// if this system has no control groups. The layers are not tested yet.
+    /// Returns all sandbox layers except those that are obviously missing. `groups` is an error if
+    /// this system has no control groups. The layers are not tested yet.
     pub(super) fn all(groups: Result<(), String>) -> Self {
         let spaces = SandboxNamespaces { user: true, net: true, proc: true };
         let mut all = Self {
@@ -186,8 +186,8 @@ pub(super) fn attempt(
     }
 }
 
-/// Reads the sandbox helper's report from the pipe `birth`. Returns `None` if the program has
-/// started. Fails if no report arrives within `limit`.
+/// Reads the sandbox helper's report of a failure from the pipe `birth`. Returns `None` if the
+/// program has started. Fails if no report arrives within `limit`.
 pub(super) fn read_failure(
     birth: &OwnedFd,
     limit: Option<&Timespec>,

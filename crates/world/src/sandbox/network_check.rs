@@ -1,4 +1,5 @@
-//! Checks before the first program runs that a sandbox profile with hosts confines the network.
+//! Checks before the first program runs that a sandbox profile with allowed hosts blocks all other
+//! network access.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,16 +27,17 @@ use crate::programs::{ChildProcess, PreparedProgram, kill_and_wait};
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// The results of the network tests. The key is the profile, and `true` if programs may only read
-/// the workspace. An error is a sentence about a connection that got through.
+/// the workspace. An error is a sentence about a connection that should have failed.
 pub(super) type SandboxNetworkTestResults =
     Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
 
 impl Sandbox {
     /// Checks the network of each profile for which the settings name hosts, and of the
-    /// confinements `others`. Returns the profiles. Blocks, and needs a runtime.
+    /// confinements `others`. Returns the checked profiles. Blocks. Call this function in a Tokio
+    /// runtime.
     ///
     /// # Errors
-    /// A connection that should be refused got through, or the check could not be run.
+    /// A connection that should be refused was possible, or the check could not be run.
     pub fn check_hosts(
         &self,
         workspace: &Root,
@@ -58,13 +60,13 @@ impl Sandbox {
         Ok(profiles.into_iter().collect())
     }
 
-    /// Checks that a forwarder under the sandbox profile of `inside` lets an allowed connection
-    /// through and refuses another connection. Stores the result, which later calls return. Blocks.
-    /// `begin` starts the helper of the test.
+    /// Checks that a forwarder for programs with the confinement `inside` lets an allowed
+    /// connection through and refuses another connection. Stores the result, which later calls
+    /// return. Blocks. `begin` starts the helper of the test.
     ///
     /// # Errors
-    /// A connection that should be refused got through, so no program may run in this profile. Or
-    /// the test could not be run. Then the next call repeats the test.
+    /// A connection that should be refused was possible, so no program may run in this profile. Or
+    /// the test could not be run, and the next call repeats the test.
     pub(super) fn check_network(
         &self,
         capabilities: &SandboxCapabilities,
@@ -76,7 +78,7 @@ impl Sandbox {
     }
 
     /// Returns the result of `test` for programs with the confinement `inside`. Stores the first
-    /// result, which later calls return.
+    /// result, which later calls return without a test.
     fn test_once(
         &self,
         inside: &ProgramConfinement,
@@ -98,7 +100,7 @@ impl Sandbox {
 }
 
 /// Tests the network of programs with the confinement `inside`. The inner error says that a
-/// forbidden connection succeeded, and the outer error that the test could not be run.
+/// forbidden connection succeeded. The outer error says that the test could not be run.
 fn test_network(
     capabilities: &SandboxCapabilities,
     inside: &ProgramConfinement,
@@ -140,8 +142,8 @@ fn test_network(
     judge_test(failure?, refused.accept().is_ok(), inside.profile)
 }
 
-/// Returns the result of a test that ended with `failure`, or without a failure. `is_reached` is
-/// `true` if a connection that must be refused arrived at its target.
+/// Returns the result of a network test that ended with `failure`, or without a failure.
+/// `is_reached` is `true` if a connection that must be refused arrived at its target.
 fn judge_test(
     failure: Option<SandboxSetupFailure>,
     is_reached: bool,
@@ -167,7 +169,8 @@ fn leak_message(profile: SandboxProfile) -> String {
     )
 }
 
-/// Opens a listener on the machine's loopback interface. Returns the listener and its port.
+/// Opens a listener on the machine's loopback interface, as the target of a network test. Returns
+/// the listener and its port.
 fn open_target() -> io::Result<(TcpListener, u16)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;

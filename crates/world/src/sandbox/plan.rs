@@ -13,35 +13,35 @@ use rustix::io::pread;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Device and inode by which a file is identified.
+/// Device and inode number by which a file is identified.
 pub(super) type FileIdentity = (u64, u64);
 
-/// The part of the confinement that all programs of one helper share. The helper applies it before
-/// the first program.
+/// The confinement that all programs of one sandbox helper share. The helper applies it before the
+/// first program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SandboxPlan {
     /// The path of the workspace. The helper also receives an open handle of the workspace.
     pub(super) workspace: OsStringBytes,
     pub(super) workspace_identity: FileIdentity,
-    /// The separate namespaces of the programs. `None` if the programs see the server's file tree
+    /// The separate namespaces of the programs. `None` if the programs share the server's file tree
     /// and processes.
     pub(super) spaces: Option<SandboxNamespaces>,
-    /// The mounts that all programs share, under any profile.
+    /// The mounts that all programs share, whatever their profile is.
     pub(super) base: Vec<SandboxMount>,
     /// The mounts that this plan adds to those in `base`, in the order of mounting.
     pub(super) view: Vec<SandboxMount>,
-    /// The `cgroup.procs` files of the control groups to join.
+    /// The `cgroup.procs` files of the control groups that the helper joins.
     pub(super) groups: Vec<OsStringBytes>,
     /// Resource limits: pairs of a resource number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<LandlockConfig>,
     pub(super) filters: SeccompFilters,
-    /// `true` if the helper opens the listener of a forwarder in its network.
+    /// `true` if the helper opens the listener of a forwarder in its network namespace.
     #[serde(default)]
     pub(super) has_forwarder: bool,
 }
 
-/// The part of the confinement that belongs to one program.
+/// The program that a sandbox helper starts next, and the confinement that only this program needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SandboxSpawnRequest {
     /// The program to execute. With `None`, the helper only tests if the confinement works.
@@ -51,13 +51,13 @@ pub(super) struct SandboxSpawnRequest {
     pub(super) cwd_identity: FileIdentity,
     /// The tag that all processes of the program will carry.
     pub(super) tag: Option<u64>,
-    /// The ports of two listeners. A request without a program uses them to test the network.
+    /// The ports of the two listeners of a network test, for a request without a program.
     pub(super) network_test: Option<NetworkTest>,
     /// The only files and folders that may be executed. `None` allows every file that the program
     /// sees.
     pub(super) runs: Option<Vec<OsStringBytes>>,
-    /// The time that other processes of the program may take to stop after the program has ended,
-    /// in milliseconds.
+    /// The time in milliseconds that other processes of the program have to stop after its main
+    /// process has ended.
     pub(super) grace_ms: u64,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct SeccompFilters {
     pub(super) last: Vec<Vec<u64>>,
 }
 
-/// The program that the sandbox helper is to execute.
+/// The program that the sandbox helper executes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SandboxedExecutable {
     /// The path of the executable file: absolute, or relative to the working directory.
@@ -95,11 +95,12 @@ pub(super) struct SandboxedExecutable {
     pub(super) is_fed: bool,
 }
 
-/// The optional namespaces. Mount, process, IPC, UTS and control group namespaces are always
-/// separate.
+/// The namespaces that a program gets only on some systems or under some profiles. Mount, process,
+/// IPC, UTS and control group namespaces are always separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SandboxNamespaces {
-    /// True for a user namespace, which a server without root rights needs.
+    /// True for a separate user namespace. A server without root rights needs it to create the
+    /// other namespaces.
     pub(super) user: bool,
     /// True for a separate network namespace.
     pub(super) net: bool,
@@ -114,9 +115,9 @@ pub(super) enum SandboxMount {
     SamePath { at: OsStringBytes, how: SandboxMountAccess },
     /// Symlink in the sandbox at the path `at`, which leads to `to`.
     Symlink { at: OsStringBytes, to: OsStringBytes },
-    /// An empty folder in memory that ends with the program.
+    /// An empty folder in memory, which is removed when the program ends.
     EmptyFolder { at: OsStringBytes, bytes: u64, mode: u32 },
-    /// Mount of the workspace at its own path.
+    /// The workspace, mounted at its own path.
     Workspace { how: SandboxMountAccess },
     /// A folder in the workspace that the program can write but not move.
     FixedFolder { at: OsStringBytes },
@@ -138,7 +139,7 @@ pub(super) enum SandboxMountAccess {
 pub(super) struct LandlockConfig {
     /// The version of Landlock to use.
     pub(super) abi: i32,
-    /// `true` if TCP connections are refused.
+    /// `true` if TCP connections are refused by Landlock.
     pub(super) tcp: bool,
 }
 
@@ -171,8 +172,8 @@ pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<
 }
 
 impl SandboxMount {
-    /// Returns `true` if the mount depends on the content of the workspace, which may have changed
-    /// since the helper started.
+    /// Returns `true` if the mount depends on the content of the workspace, which may change while
+    /// the helper is idle.
     pub(super) fn is_late(&self, workspace: &Path) -> bool {
         match self {
             Self::FixedFolder { .. } | Self::ReadOnlyEntry { .. } => true,

@@ -31,12 +31,12 @@ use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 /// meantime.
 const TRIES: usize = 10;
 
-/// The longest pause between two programs of a burst.
+/// The longest pause between two programs that belong to the same burst.
 const BURST_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// The time for which placeholders stay after a program of a burst.
+/// The time for which placeholders stay after a program of a burst has ended.
 const KEEP_TIME: Duration = Duration::from_millis(50);
 
-/// The names that programs cannot create: their placeholder folders, by workspace and name. Clones
+/// The names in workspaces that programs cannot create, each with its placeholder folder. Clones
 /// share them.
 #[derive(Clone, Default)]
 pub(super) struct ReservedFileNames(Arc<Mutex<ReservedNamesState>>);
@@ -48,38 +48,37 @@ struct ReservedNamesState {
     reservation_count: usize,
     /// The time at which the last reservation was dropped.
     last_drop: Option<Instant>,
-    /// `true` if the first of the current reservations followed the one before it without a long
-    /// pause.
+    /// `true` if the current reservations follow earlier reservations without a long pause.
     is_burst: bool,
     /// `true` while a task runs that removes the placeholders that are no longer needed.
     is_watched: bool,
 }
 
-/// Workspace and name of a placeholder folder.
+/// The workspace and the name of a placeholder folder.
 type ReservedFileNameKey = (FileIdentity, String);
 
-/// Placeholder folder in a workspace, which keeps programs from creating an entry with its name.
+/// A placeholder folder in a workspace, which keeps programs from creating an entry with its name.
 struct ReservedNamePlaceholder {
     /// The number of running programs that need the placeholder.
     count: usize,
     /// The time since which no program needs the placeholder. `None` while a program needs it.
     unused_since: Option<Instant>,
-    /// The open placeholder folder, with a shared lock. While it is open, no other file can get its
-    /// identity.
+    /// The open placeholder folder, with a shared lock. While the folder is open, no other file can
+    /// have its device and inode number.
     folder: OwnedFd,
     identity: FileIdentity,
     workspace: Arc<OwnedFd>,
 }
 
-/// Names that programs cannot create until this value is dropped.
+/// A reservation of names, which programs cannot create until this value is dropped.
 pub(super) struct FileNameReservation {
     registry: ReservedFileNames,
     names: Vec<ReservedFileNameKey>,
 }
 
 impl ReservedFileNames {
-    /// Reserves the free names among `names` in `workspace`. Skips a name that the server cannot
-    /// create, because a program cannot create it either.
+    /// Reserves those of `names` that do not exist in `workspace`. Skips a name that the server
+    /// cannot create, because a program cannot create it either.
     pub(super) fn reserve<'n>(
         &self,
         workspace: OwnedFd,
@@ -119,7 +118,8 @@ impl ReservedNamesState {
         self.reservation_count += 1;
     }
 
-    /// Reserves the name in `key` in `workspace`. Returns `false` if another entry has this name.
+    /// Reserves the name in `key` in `workspace`. Returns `false` if an entry with this name
+    /// exists.
     fn reserve_name(&mut self, workspace: &Arc<OwnedFd>, key: &ReservedFileNameKey) -> bool {
         let name = &*key.1;
         let before = self.placeholders.get_mut(key);
@@ -146,8 +146,8 @@ impl ReservedNamesState {
         true
     }
 
-    /// Ends one reservation of `names`. With `keeps`, does not yet remove the placeholders that are
-    /// no longer needed.
+    /// Ends one reservation of `names`. With `keeps`, leaves placeholders in place that are no
+    /// longer needed.
     fn end_reservation(&mut self, names: &[ReservedFileNameKey], keeps: bool) {
         self.reservation_count -= 1;
         let now = Instant::now();
@@ -272,8 +272,8 @@ fn is_entry(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, stat: &Stat
     there.is_ok_and(|there| identity_of(&there) == identity_of(stat))
 }
 
-/// Returns `true` if `stat` describes a folder that another server is about to make a placeholder:
-/// the umask has reduced its mode.
+/// Returns `true` if `stat` describes a folder that another server has just created and not yet
+/// completed as a placeholder: the umask has reduced its mode.
 fn is_being_made(stat: &Stat) -> bool {
     let mode = Mode::from_raw_mode(stat.st_mode);
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory

@@ -1,4 +1,4 @@
-//! Folders with the files that belong to one run of a program.
+//! Creates temporary folders for the files that belong to one run of a program.
 
 use std::ffi::OsStr;
 use std::fs;

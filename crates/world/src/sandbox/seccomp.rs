@@ -23,8 +23,8 @@ pub(super) struct SocketFamilies {
     pub(super) unix: bool,
 }
 
-/// System calls with their rules. The entry of a call without rules matches always. The entry of a
-/// call with rules matches if any of its rules does.
+/// Seccomp rules by the number of the system call. A call without rules matches always. A call with
+/// rules matches if any of the rules does.
 type SyscallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// System calls that are refused with any arguments.
@@ -113,8 +113,8 @@ const MISSING: &[i64] = &[
 /// found. Before that, the helper needs the call.
 const MISSING_LAST: &[i64] = &[libc::SYS_openat2];
 
-/// The only system calls of a worker, which reads input from an open handle and computes. None of
-/// them opens a file, or reaches or starts another process.
+/// The only system calls that a worker may make. A worker reads input from an open handle and
+/// computes. None of these calls opens a file, or reaches or starts another process.
 const WORKER_CALLS: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -336,15 +336,16 @@ fn compile_filter(rules: SyscallRules, errno: libc::c_int) -> io::Result<BpfProg
 /// BPF instruction code that loads a 32-bit word of the data about the system call, such as the
 /// number of the call.
 const LOAD: u16 = 0x20;
-/// BPF instruction code of a jump that depends on whether the loaded word equals a constant.
+/// BPF instruction code of a jump that is taken if the loaded word equals a constant.
 const IS_EQUAL: u16 = 0x15;
-/// BPF instruction code of a jump that depends on whether the loaded word is at least a constant.
+/// BPF instruction code of a jump that is taken if the loaded word is at least a constant.
 const IS_AT_LEAST: u16 = 0x35;
 /// BPF instruction code that ends the filter and returns the action for the system call.
 const RETURN: u16 = 0x06;
 
-/// Returns `filter` with instructions that report the system calls `missing` as missing. Each
-/// filter that a process applies takes time, so these calls get no filter of their own.
+/// Returns `filter` with additional instructions that report the system calls `missing` as missing
+/// (`ENOSYS`). Each filter that a process applies takes time, so these calls get no separate
+/// filter.
 ///
 /// The instructions do not check the processor architecture. Other filters of the process check it.
 fn add_missing(missing: &[i64], filter: BpfProgram) -> io::Result<BpfProgram> {

@@ -1,5 +1,5 @@
-//! Confines the server's own file access (Landlock), as a second barrier if one of its tools is
-//! tricked.
+//! Confines the server's own file access (Landlock), as a second barrier if a caller tricks one of
+//! its tools.
 //!
 //! The confinement applies to the calling thread and all threads that it starts later. Earlier
 //! threads stay unconfined. One of them starts programs, which are confined separately.
@@ -33,12 +33,12 @@ pub struct ServerPathAccess {
     pub writes: Vec<PathBuf>,
 }
 
-/// Confines the calling thread to `reach` and the system files that every program reads. The thread
-/// can then execute no program. This cannot be undone. Call it before starting the threads that
-/// serve clients.
+/// Restricts the calling thread to the paths in `reach` and the system files that every program
+/// reads. The thread can then execute no program. This cannot be undone. Call it before starting
+/// the threads that serve clients.
 ///
 /// # Errors
-/// The reason why this system cannot confine the thread. Nothing has changed in that case.
+/// The reason why this system cannot confine the thread. The thread is then unconfined.
 pub fn confine_thread(reach: &ServerPathAccess) -> Result<(), String> {
     let version = landlock_version()
         .map_err(|err| format!("this kernel does not support Landlock: {err}"))?;

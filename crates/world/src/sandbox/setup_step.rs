@@ -7,39 +7,39 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SandboxSetupStep {
-    /// Step that reads the plan of the confinement.
+    /// Reads the plan of the confinement.
     Plan,
-    /// Step that joins the control groups that limit memory and processes.
+    /// Joins the control groups that limit memory and processes.
     Groups,
-    /// Step that creates the namespaces of the sandbox.
+    /// Creates the namespaces of the sandbox.
     Namespaces,
-    /// Step that maps the user id in a user namespace.
+    /// Maps the user id in a user namespace.
     UserIds,
-    /// Step that opens the files and folders that the program will see.
+    /// Opens the files and folders that the program will see.
     Sources,
-    /// Step that builds the file tree that the program will see.
+    /// Builds the file tree that the program will see.
     Root,
-    /// Step that mounts a separate `/proc`.
+    /// Mounts a separate `/proc`.
     Proc,
-    /// Step that sets up a separate network.
+    /// Sets up a separate network.
     Network,
-    /// Step that enters the file tree that the program will see.
+    /// Enters the file tree that the program will see.
     Enter,
-    /// Step that opens the working directory.
+    /// Opens the working directory.
     Folder,
-    /// Step that finds the program in the file tree of the sandbox.
+    /// Finds the program in the file tree of the sandbox.
     Program,
-    /// Step that sets the resource limits of the program.
+    /// Sets the resource limits of the program.
     Limits,
-    /// Step that drops the capabilities of the process (Linux privileges).
+    /// Drops the capabilities of the process (Linux privileges).
     Rights,
-    /// Step that applies the Landlock rules.
+    /// Applies the Landlock rules.
     Landlock,
-    /// Step that applies the system call filter.
+    /// Applies the system call filters.
     Seccomp,
-    /// Step that executes the program.
+    /// Executes the program.
     Start,
-    /// Step that tests that a program reaches only the hosts that are allowed.
+    /// Tests that a program reaches only the hosts that are allowed.
     NetworkTest,
 }
 
@@ -72,7 +72,7 @@ pub struct SandboxSetupFailure {
     pub cause: io::Error,
 }
 
-/// The length of an encoded setup failure, in bytes.
+/// The length of a setup failure that is encoded for a pipe, in bytes.
 pub(super) const FAILURE_BYTES: usize = 5;
 
 impl SandboxSetupStep {

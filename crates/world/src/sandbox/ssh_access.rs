@@ -1,5 +1,5 @@
-//! The files by which `git` and `ssh` in the sandbox reach SSH remotes: a configuration, the keys
-//! of the servers, the agent socket, and the program that connects through the forwarder.
+//! The files with which `git` and `ssh` in the sandbox connect to SSH servers: a configuration, the
+//! keys of the servers, the agent socket, and the connecting program.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +29,7 @@ pub(super) struct SshAccessFolder {
 }
 
 impl Sandbox {
-    /// Prepares the files for the SSH remotes that a program with `access` may use. Returns `None`
+    /// Prepares the files for the SSH servers that a program with `access` may use. Returns `None`
     /// if the program may use none. `variables` is the server's environment.
     pub(super) fn prepare_ssh(
         &self,

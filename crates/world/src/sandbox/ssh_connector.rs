@@ -1,5 +1,5 @@
-//! The program that connects `ssh` to a host through the forwarder. The program is the executable
-//! of sandbox helpers under another name.
+//! The program in the sandbox that connects `ssh` to a host through the forwarder. It is the
+//! executable of sandbox helpers under another name.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

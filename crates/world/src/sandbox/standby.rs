@@ -1,8 +1,8 @@
-//! Idle sandbox helpers, which are prepared before a program needs them. Each helper confines
+//! Idle sandbox helpers, which are started before a program needs them. Each helper confines
 //! several programs, one after another, and is already in the control groups of these programs.
 //!
-//! Starting a helper and moving a process into control groups take longer than the rest of the
-//! confinement.
+//! Starting a helper and moving a process into control groups take longer than all other steps of
+//! the confinement.
 
 use std::fs::File;
 use std::io;
@@ -33,8 +33,8 @@ const MOUNTS_FILE: &str = "/proc/self/mounts";
 const IDLE_MAX: usize = 6;
 /// The time after which an idle sandbox helper ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum lifetime of a brief program. After it, a sandbox helper takes its next task without
-/// waiting for leftover processes.
+/// The maximum duration of a run after which its sandbox helper takes the next task although the
+/// first process of the run may still be ending.
 const BRIEF_RUN: Duration = Duration::from_millis(50);
 /// The maximum number of checks for leftover processes of a program, with [`CHECK_PAUSE`] between
 /// them.
@@ -44,16 +44,18 @@ const CHECK_PAUSE: Duration = Duration::from_millis(1);
 /// The longest wait for a sandbox helper to report a new process.
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// A sandbox helper. Dropping this value ends the helper and then removes its control groups.
+/// A running sandbox helper. Dropping this value ends the helper and then removes its control
+/// groups.
 pub(super) struct StandbySandboxHelper {
     connection: OwnedFd,
     helper: ChildProcess,
-    /// The process for the next task, once the helper has reported it.
+    /// The waiting process that gets the next task, once the helper has reported its process
+    /// number.
     next_process: Option<Pid>,
-    /// The process of the last task, and the time of its start. This process may still be ending
-    /// after all its children have ended.
+    /// The process that got the last task, and the time of its start. This process may still be
+    /// ending after all its children have ended.
     last_process: Option<(Pid, Instant)>,
-    /// The mount generation, a number that changes with every mount, when the helper started.
+    /// The mount generation when the helper started. This number changes with every mount.
     mounts: u64,
     has_failed: bool,
     groups: Option<RunCgroups>,
@@ -61,7 +63,7 @@ pub(super) struct StandbySandboxHelper {
     listener: Option<OwnedFd>,
 }
 
-/// A task for a sandbox helper, with the helper's ends of the pipes.
+/// A task for a sandbox helper: the request to start a program, and the helper's ends of the pipes.
 pub(super) struct SandboxHelperTask {
     /// The sealed [`SandboxSpawnRequest`](super::plan::SandboxSpawnRequest).
     pub(super) request: OwnedFd,
@@ -72,11 +74,12 @@ pub(super) struct SandboxHelperTask {
 }
 
 /// The key that decides if a sandbox helper fits a task: its plan, and the identity of each file
-/// that the helper has prepared.
+/// that the helper has mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SandboxHelperKey {
     pub(super) plan: SandboxPlan,
-    /// The identity of the file at each mount that the helper has prepared.
+    /// The identity of the file at each mount that the helper has prepared: device number (major
+    /// and minor) and inode.
     identities: Vec<Option<(u32, u32, u64)>>,
 }
 
@@ -137,8 +140,8 @@ impl StandbySandboxHelper {
         poll(&mut [PollFd::new(&self.connection, PollFlags::empty())], Some(&NO_WAIT)) == Ok(0)
     }
 
-    /// Passes `task` to the sandbox helper. Returns the process, which can be killed by its number.
-    /// Blocks until the process exists.
+    /// Passes `task` to the sandbox helper. Returns the process that handles the task. Blocks until
+    /// the process exists.
     pub(super) fn run_task(
         &mut self,
         task: &SandboxHelperTask,
@@ -170,8 +173,8 @@ impl StandbySandboxHelper {
         failed
     }
 
-    /// Takes the listener of a forwarder in the helper's network. Returns `None` if the helper has
-    /// not opened it or it was taken before.
+    /// Takes the listener of a forwarder in the helper's network namespace. Returns `None` if the
+    /// helper has not opened a listener or the listener was taken before.
     pub(super) fn take_listener(&mut self) -> Option<OwnedFd> {
         self.listener.take()
     }
@@ -184,8 +187,8 @@ impl StandbySandboxHelper {
         }
     }
 
-    /// Waits until the sandbox helper has a process for the next task and the helper's control
-    /// groups contain only its own processes. Returns `false` if that fails. Blocks.
+    /// Waits until the sandbox helper has a process for the next task, and the processes of earlier
+    /// programs have left the helper's control groups. Returns `false` if that fails. Blocks.
     fn wait_until_alone(&mut self) -> bool {
         if let (None, Ok(SandboxHelperAnswer::ProcessReady(pid))) =
             (self.next_process, self.read_answer(&ANSWER_TIMEOUT))
@@ -217,8 +220,7 @@ impl StandbySandboxHelper {
 }
 
 impl Drop for StandbySandboxHelper {
-    /// Closes the connection to the sandbox helper, which then ends together with its waiting
-    /// process.
+    /// Closes the connection to the sandbox helper. The helper and its waiting process then end.
     fn drop(&mut self) {
         let _ = shutdown(&self.connection, Shutdown::Write);
         if self.has_failed {
@@ -265,7 +267,8 @@ pub(super) fn has_helper_ended(err: &io::Error) -> bool {
 }
 
 impl SandboxHelperKey {
-    /// Creates the key for `plan` with the current identity of the file at each prepared mount.
+    /// Creates the key for a helper with `plan`, from the current identity of the file at each
+    /// prepared mount.
     pub(super) fn new(plan: SandboxPlan) -> Self {
         if plan.spaces.is_none() {
             return Self { plan, identities: Vec::new() };
@@ -385,7 +388,7 @@ fn lock_idle(waiting: &Mutex<IdleHelpersState>) -> MutexGuard<'_, IdleHelpersSta
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends sandbox helpers that have been idle too long. Returns when no helper is left.
+/// Ends sandbox helpers that have been idle too long, until no idle helper is left.
 async fn end_expired(waiting: Weak<Mutex<IdleHelpersState>>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 2).await;

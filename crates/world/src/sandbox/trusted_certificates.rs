@@ -19,9 +19,9 @@ pub(super) struct TrustedCertificatesFile {
 }
 
 impl Sandbox {
-    /// Prepares the forwarder of a program with `access` to decrypt TLS. Returns `None` if no rule
-    /// has a path and no credential is for the program's hosts. `variables` is the server's
-    /// environment.
+    /// Prepares the decryption of a program's TLS connections by its forwarder. Returns `None` if
+    /// no rule in `access` has a path and no credential is for the program's hosts. `variables` is
+    /// the server's environment.
     pub(super) fn prepare_inspection(
         &self,
         inside: &ProgramConfinement,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Closure that runs on the unconfined thread.
+/// A closure that runs on the unconfined thread.
 type BoxedThreadWork = Box<dyn FnOnce() + Send>;
 
 /// A thread outside the server's sandbox. It runs closures, one after another.

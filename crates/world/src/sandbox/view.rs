@@ -1,4 +1,4 @@
-//! The view of a program, that is, the files that it sees: system programs, toolchains in its
+//! The view of a program, that is, the files that it sees: system programs, the toolchains in its
 //! `PATH`, the workspace, and empty folders for temporary files.
 
 mod machine_places;
@@ -35,7 +35,8 @@ pub(super) struct SandboxViewRequest<'i> {
     read_only: bool,
     /// The `.git` folder, if the program is git and may change this folder.
     repository: Option<&'i Path>,
-    /// `true` if git runs no other program, and works with the `.git` folder of the workspace.
+    /// `true` if the program is git, runs no other program, and works with the `.git` folder of the
+    /// workspace.
     runs_only_git: bool,
     visible_paths: &'i [PathBuf],
     repository_places: &'i [OutsideRepositoryPath],
@@ -43,7 +44,8 @@ pub(super) struct SandboxViewRequest<'i> {
 }
 
 impl<'i> SandboxViewRequest<'i> {
-    /// The request of an ordinary program that may write the workspace, without additional paths.
+    /// The request of an ordinary program, which may write the workspace and sees no additional
+    /// paths.
     pub(super) const LARGEST: Self = Self {
         profile: SandboxProfile::Workspace,
         read_only: false,
@@ -154,7 +156,7 @@ impl MachineMountPaths {
         (base, own)
     }
 
-    /// Returns all mounts for a program in `workspace`, parents first.
+    /// Returns all mounts for a program in `workspace` that `wanted` describes, parents first.
     fn planned_places(
         &self,
         workspace: &Path,
@@ -205,8 +207,8 @@ impl MachineMountPaths {
         made
     }
 
-    /// Returns the mounts that hide those of the server's own folders that the mounts `places` of a
-    /// program in `workspace` would show. Paths inside these folders that the server adds stay
+    /// Returns the mounts that hide the server's own folders where the mounts `places` of a program
+    /// in `workspace` would show them. Paths inside these folders that the server adds stay
     /// visible, because they are mounted later.
     fn hidden_mounts(&self, workspace: &Path, places: &[PlannedMount]) -> Vec<SandboxMount> {
         let empty =
@@ -244,8 +246,8 @@ impl MachineMountPaths {
         mounts
     }
 
-    /// Returns `true` if a program in `workspace` sees the file with the path `named` and the real
-    /// path `real`.
+    /// Returns `true` if a program in `workspace` that `wanted` describes sees the file with the
+    /// path `named` and the real path `real`.
     pub(super) fn shows_path(
         &self,
         workspace: &Path,
@@ -278,7 +280,7 @@ impl MachineMountPaths {
         })
     }
 
-    /// Returns `true` if a program as in `wanted` could create one of the [reserved
+    /// Returns `true` if a program that `wanted` describes could create one of the [reserved
     /// names](Self::reserved_names).
     pub(super) fn needs_reservation(&self, wanted: &SandboxViewRequest<'_>) -> bool {
         wanted.workspace_access() == SandboxMountAccess::Write
@@ -291,7 +293,7 @@ impl MachineMountPaths {
     }
 }
 
-/// Mount that is planned for the sandbox of a program.
+/// A mount that is planned for the sandbox of a program.
 struct PlannedMount {
     path: SlashTerminatedPath,
     place: SandboxMount,
@@ -324,7 +326,7 @@ impl SlashTerminatedPath {
     }
 }
 
-/// Returns `true` if the mounts in `made` already show what `planned` would show, with the same
+/// Returns `true` if the mounts in `made` already show the files of `planned`, with the same
 /// access.
 fn is_covered_by(made: &[PlannedMount], planned: &PlannedMount) -> bool {
     let PlannedMount { path: spelled, place, .. } = planned;
@@ -346,8 +348,8 @@ fn lies_in_hidden(hidden: &[PathBuf], at: &Path) -> bool {
     paths.any(|path| hidden.iter().any(|hidden| path.starts_with(hidden)))
 }
 
-/// Creates the missing folders of `hidden` that lie in one of the folders `writable`, because a
-/// program could create them otherwise.
+/// Creates the missing folders of `hidden` that lie in one of the folders `writable`. Otherwise, a
+/// program could create them.
 fn create_hidden_folders(hidden: &[PathBuf], writable: &[PathBuf]) {
     let real: Vec<_> = writable.iter().filter_map(|at| fs::canonicalize(at).ok()).collect();
     for folder in hidden.iter().filter(|it| real.iter().any(|real| it.starts_with(real))) {

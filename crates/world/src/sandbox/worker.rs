@@ -26,7 +26,8 @@ use super::{helper, kernel, seccomp};
 
 /// The file that states the address space of a process.
 const STATUS_FILE: &str = "/proc/self/status";
-/// The assumed size of the address space of a worker process that cannot read this size, in bytes.
+/// The size of the address space that is assumed for a worker process that cannot read its own
+/// size, in bytes.
 const START_BYTES: u64 = 512 << 20;
 
 /// The limits of a worker process, which only answers requests.
@@ -56,8 +57,8 @@ pub fn run_worker_if_asked(
     }
 }
 
-/// Seals this worker process, reports its readiness to the server, and answers requests until the
-/// server closes the connection or sends no request for too long.
+/// Drops the rights of this worker process, and reports to the server that it is ready. Then
+/// answers requests until the server closes the connection or is silent for too long.
 fn run_worker(limits: WorkerProcessLimits, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<()> {
     let line = helper::take_connection().ok_or(io::ErrorKind::NotConnected)?;
     let line = UnixStream::from(line);
@@ -80,8 +81,8 @@ fn run_worker(limits: WorkerProcessLimits, answer: impl Fn(&[u8]) -> Vec<u8>) ->
     }
 }
 
-/// Gives up access to files, other processes, privileges, and all but `memory_bytes` of further
-/// memory.
+/// Drops this process's access to files, other processes and privileges, and limits further memory
+/// to `memory_bytes`. This cannot be undone.
 ///
 /// # Errors
 /// A limit cannot be set, or this system has neither Landlock nor system call filters.
@@ -109,7 +110,8 @@ fn seal_process(memory_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Returns the size of this process's address space, in bytes.
+/// Returns the size of this process's address space, in bytes. Returns `None` if the size cannot be
+/// read.
 fn address_space() -> Option<u64> {
     let status = std::fs::read_to_string(STATUS_FILE).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;

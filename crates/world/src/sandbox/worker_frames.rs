@@ -1,10 +1,9 @@
-//! Messages between the server and a worker: a length in four bytes, little-endian, and that many
-//! bytes.
+//! Messages between the server and a worker process: a length in four bytes, little-endian, and
+//! that many bytes of content.
 
 use std::io::{self, Read, Write};
 
-/// The size of the number before each message of a worker, which states the message's length, in
-/// bytes.
+/// The number of bytes that state the length of a message to or from a worker, before the message.
 const LENGTH_BYTES: usize = 4;
 
 /// Writes the length of `message`, and then `message`, to `stream`.

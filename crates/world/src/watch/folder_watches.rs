@@ -37,12 +37,12 @@ pub(super) enum FolderWatchEventKinds {
     Content,
 }
 
-/// Reason why a folder is not watched.
+/// The reason why a folder is not watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FolderWatchError {
-    /// Error because the folder does not exist or cannot be opened.
+    /// The folder does not exist or cannot be opened.
     Absent,
-    /// Error because the system or this process has no free watch.
+    /// The system or this process has no free watch.
     Full,
 }
 
@@ -61,9 +61,9 @@ pub(super) struct FolderWatchEvents {
 /// A change of an entry in a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchedEntryChange {
-    /// Change in which an entry with this name appeared or disappeared.
+    /// An entry with this name appeared or disappeared.
     Name,
-    /// Change of the content or metadata of the entry.
+    /// The content or metadata of the entry changed.
     Content,
 }
 

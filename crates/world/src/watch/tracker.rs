@@ -20,7 +20,7 @@ use crate::{Root, root};
 /// The filter of the tracked folders, which includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
-/// The folder of git's additional ignore rules.
+/// The folder with the additional ignore rules of a git repository (`exclude`).
 const GIT_INFO_FOLDER: &str = ".git/info";
 
 /// A tracker of all folders of a workspace except ignored ones. The tracker watches these folders
@@ -29,7 +29,7 @@ pub struct FileTracker {
     root: Root,
     /// The watched folders. `None` if no folder is watched.
     watches: Option<FolderWatches>,
-    /// The tracked folders, in their state before reading, because reading adds their ignore rules.
+    /// The tracked folders, as before they were read. Reading a folder adds its ignore rules.
     folders: BTreeMap<PathBuf, WalkFolder>,
     /// Folders to skip, for example the folder of the search index.
     excluded: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub enum FileChanges {
     Entries(BTreeMap<PathBuf, BTreeSet<OsString>>),
 }
 
-/// The current state of a tracked folder.
+/// The result of a scan of tracked folders: their files, and the entries that no longer exist.
 #[derive(Debug, Default)]
 pub struct TrackedFolderUpdate {
     /// The files in the folder. If the folder is new or its ignore rules changed, also all files
@@ -73,7 +73,8 @@ impl TrackedFolderUpdate {
 
 impl FileTracker {
     /// Creates a tracker of `root` without the folders `excluded`. Reads nothing yet. If `watched`
-    /// is `false` or watching fails, the tracker receives no events.
+    /// is `false` or watching fails, the tracker gets no file events, so that each query reports
+    /// that any file may have changed.
     pub fn new(root: &Root, excluded: Vec<PathBuf>, watched: bool) -> Self {
         let watches = watched.then(FolderWatches::new).and_then(|places| {
             places.inspect_err(|err| tracing::info!("the workspace is not watched: {err}")).ok()
@@ -228,7 +229,8 @@ impl FileTracker {
         Ok(looked)
     }
 
-    /// Adds the folder `top` and everything below it to the tracked folders.
+    /// Adds the folder `top` and everything below it to the tracked folders, and their files to
+    /// `looked`.
     fn add(
         &mut self,
         top: WalkFolder,
@@ -304,7 +306,7 @@ impl FileTracker {
         from.map(|(folder, _)| folder).take_while(move |folder| folder.starts_with(path))
     }
 
-    /// Removes the watches of folders that no longer belong to the tracked workspace.
+    /// Removes the watches of folders that are no longer tracked.
     fn drop_unneeded(&mut self) {
         let Self { watches: places, folders, .. } = self;
         if let Some(places) = places {

@@ -109,7 +109,7 @@ impl RootWatchSet {
         }
     }
 
-    /// Returns `true` if the list of the workspace's files must be refreshed.
+    /// Returns `true` if the list of the workspace's files is outdated and must be refreshed now.
     pub(super) fn is_list_due(&self) -> bool {
         self.listing.as_ref().is_some_and(WorkspaceListing::is_stale)
     }

@@ -20,7 +20,7 @@ pub(super) struct WatchedFiles {
     by_path: BTreeMap<PathBuf, BTreeSet<Arc<str>>>,
 }
 
-/// Watched file with its subscribers and last known state.
+/// A watched file with its subscribers and last known state.
 struct WatchedFile {
     path: PathBuf,
     /// The target if the file is a symlink, relative to the root.
@@ -32,13 +32,13 @@ struct WatchedFile {
 /// The last known state of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct WatchedFileSnapshot {
-    /// The file's stamp. `None` if the file was missing or unreadable.
+    /// The metadata that identifies the file's state. `None` if the file was missing or unreadable.
     stamp: Option<WatchedFileStamp>,
     /// `true` if the file changed so recently that its next change may have the same stamp.
     is_fresh: bool,
 }
 
-/// Metadata by which a change of a watched file is recognized.
+/// The metadata of a watched file by which a change is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WatchedFileStamp {
     device: u64,
@@ -48,8 +48,8 @@ struct WatchedFileStamp {
 }
 
 impl WatchedFiles {
-    /// Subscribes `changes`, as the subscriber `number`, to changes of the file at `path`, whose
-    /// URI is `uri`.
+    /// Subscribes `changes` to changes of the file at `path`. `number` identifies the subscriber,
+    /// and `uri` is the URI of the file.
     pub(super) fn add(
         &mut self,
         root: &Root,
@@ -130,8 +130,8 @@ impl WatchedFiles {
         from.take_while(move |(file, _)| file.starts_with(path))
     }
 
-    /// Returns `true` if the file with the URI `uri` has changed since the last check, and watches
-    /// the folders on its path.
+    /// Returns `true` if the file with the URI `uri` has changed since the last check. Also watches
+    /// the folders on the file's path.
     pub(super) fn check_file(
         &mut self,
         root: &Root,
@@ -198,7 +198,8 @@ pub(super) fn notify_once<'c>(
     }
 }
 
-/// Watches every folder on the way to `path`, so that inotify reports the creation of the file.
+/// Watches every folder on the path to the file `path`, so that inotify reports the creation of the
+/// file.
 fn watch_parents(
     root: &Root,
     places: &mut FolderWatches,

@@ -20,7 +20,8 @@ const FOLDERS_MAX: usize = 8192;
 /// The filter of the listed folders, which includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
-/// The folders of the workspace, except ignored ones.
+/// The list of the workspace's folders except ignored ones, from which changes of the file list are
+/// recognized.
 pub(super) struct WorkspaceListing {
     folders: BTreeMap<PathBuf, ListedWorkspaceFolder>,
     /// Folders in which names appeared or disappeared since the last refresh.
@@ -33,18 +34,17 @@ pub(super) struct WorkspaceListing {
     has_warned: bool,
 }
 
-/// Folder of the workspace, with a hash of the names in it.
+/// A folder of the workspace, with a hash of the names of its files.
 struct ListedWorkspaceFolder {
-    /// The folder without the ignore rules that reading it adds, so that the folder can be read
-    /// again.
+    /// The folder without its own ignore rules. Reading the folder again adds these rules.
     folder: WalkFolder,
     /// A hash of the names of the files in the folder. 0 if there are none.
     names_hash: u64,
 }
 
 impl WorkspaceListing {
-    /// Lists the workspace. Returns the listing, and `true` if any part of the workspace changed
-    /// after `since`.
+    /// Lists the folders of the workspace and watches them. Returns the listing, and `true` if any
+    /// part of the workspace changed after `since`.
     pub(super) fn new(root: &Root, places: &mut FolderWatches, since: FileTime) -> (Self, bool) {
         let mut listing = Self {
             folders: BTreeMap::new(),

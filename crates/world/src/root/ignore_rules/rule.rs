@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::str::Chars;
 
-/// Rule of an ignore file, such as `*.o`.
+/// A rule of an ignore file, such as `*.o`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IgnoreRule {
     /// The glob in globset's syntax, for paths relative to the directory of the file.
@@ -44,7 +44,8 @@ impl IgnoreRule {
     }
 }
 
-/// Returns true and the text in `stripped`, or false and `text` if `stripped` is `None`.
+/// Returns true and the text in `stripped`, or false and `text` if `stripped` is `None`. `stripped`
+/// is the result of removing a prefix or suffix from `text`.
 fn strip<'t>(text: &'t str, stripped: Option<&'t str>) -> (bool, &'t str) {
     (stripped.is_some(), stripped.unwrap_or(text))
 }
@@ -103,14 +104,14 @@ fn push_literal(glob: &mut String, c: char) {
     glob.push(c);
 }
 
-/// Set of characters in brackets in an ignore rule.
+/// A set of characters in brackets in an ignore rule, such as `[a-z]`.
 #[derive(Debug, Default)]
 struct GlobCharacterClass {
     negated: bool,
     /// ASCII characters of the class.
     ascii: BTreeSet<char>,
-    /// Other characters of the class and their ranges, as in the pattern. Their bytes are matched
-    /// one by one.
+    /// Characters of the class that are not ASCII, and their ranges, as written in the pattern.
+    /// Their bytes are matched one by one.
     others: String,
 }
 
@@ -235,8 +236,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks that, as in git, the rule in `line` matches exactly the `paths` that are in
-    /// `expected`.
+    /// Checks that the ignore rule in `line` matches those of `paths` that are in `expected`, and
+    /// no others, as git does.
     #[track_caller]
     fn check(line: &str, paths: &[&str], expected: &[&str]) {
         let matcher = IgnoreRule::parse(line).map(|rule| {

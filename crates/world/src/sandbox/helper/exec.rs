@@ -41,8 +41,9 @@ impl LocatedProgramFile {
     /// Enters the working directory and opens the program from there. Returns `None` if `request`
     /// contains no program.
     ///
-    /// The helper opens both again and compares them with the server's handles. It never uses
-    /// handles from outside, because these could bypass all mounts.
+    /// The helper opens the directory and the program again and compares them with the server's
+    /// handles. It uses no handle from outside the sandbox, because such a handle could bypass all
+    /// mounts.
     pub(super) fn locate(
         plan: &SandboxPlan,
         request: &SandboxSpawnRequest,
@@ -93,14 +94,14 @@ fn empty_stdin() -> io::Result<()> {
     Ok(dup2_stdin(nothing)?)
 }
 
-/// Starts a new session for this process, as the server does for an unconfined program.
+/// Starts a new session for this process, as the server does for a program without a sandbox.
 pub(super) fn start_session() -> io::Result<()> {
     setsid()?;
     Ok(())
 }
 
 /// Executes the program of the request. If the request contains no program, runs its network test,
-/// if it has one, and exits.
+/// if any, and exits.
 pub(super) fn execute(
     request: &SandboxSpawnRequest,
     found: Option<&LocatedProgramFile>,

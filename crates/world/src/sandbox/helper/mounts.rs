@@ -57,13 +57,15 @@ const HIDDEN_PROC_ENTRIES: [&str; 9] = [
 /// The mode of the folders that are created as parents of a sandbox's mounts.
 const FOLDER_MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// The size of the in-memory root folder of a sandbox. Programs cannot write to it.
+/// The size of the in-memory root folder of a sandbox, as a mount option. Programs cannot write to
+/// this folder.
 const ROOT_SIZE: &CStr = c"1m";
 
 /// The maximum number of retries if a file disappears before it is mounted.
 const TRIES: usize = 100;
 
-/// The source of a sandbox mount: an open mount, or no mount.
+/// The prepared content of a sandbox mount: an open mount, a symlink, or a path to mount onto
+/// itself.
 enum SandboxMountSource<'p> {
     Mount(&'p Path, OwnedFd),
     Link(&'p Path, &'p Path),
@@ -83,7 +85,7 @@ pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure
 }
 
 /// Builds the part of the file tree that belongs to one program, and enters it. Mounts `/proc` if
-/// `has_proc` is set. Handles that were opened before this call are then useless or closed.
+/// `has_proc` is set. Afterwards, handles that were opened before this call cannot be used.
 pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SandboxSetupFailure> {
     SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
     let root = SandboxSetupStep::Root.check(open_root())?;
@@ -101,8 +103,8 @@ pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> 
     put_places(plan, &SandboxSetupStep::Root.check(open_root())?, true)
 }
 
-/// Adds the mounts of the plan. With `are_late`, adds only those that depend on the content of the
-/// workspace, otherwise only the others.
+/// Adds mounts of the plan below `root`. With `are_late`, adds only the mounts that depend on the
+/// content of the workspace. Otherwise, adds all other mounts.
 fn put_places(
     plan: &SandboxPlan,
     root: &OwnedFd,
@@ -121,8 +123,7 @@ fn open_root() -> io::Result<OwnedFd> {
     Ok(open_step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
-/// Opens the sources of the mounts `places`, which are in `plan`. Leaves out sources that do not
-/// exist.
+/// Opens the sources of the mounts `places` of `plan`. Leaves out sources that do not exist.
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
     places: impl Iterator<Item = &'p SandboxMount>,
@@ -290,7 +291,7 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts the parts of `/dev` that each program gets separately.
+/// Mounts the entries of `/dev` that each program gets separately.
 fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = mount_tmpfs(c"256m", c"1777", c"65536")?;
     kernel::attach(shared, ensure_folder(root, Path::new("dev/shm"))?)?;
@@ -303,8 +304,8 @@ fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts a separate `/proc`, read-only: root owns the machine's settings in it, and the program
-/// may be root.
+/// Mounts a separate `/proc`, read-only. `/proc` contains the machine's settings, which root could
+/// change, and the program may run as root.
 fn put_proc(root: &OwnedFd) -> io::Result<()> {
     let attr = READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXEC;
     let proc = kernel::create_filesystem(c"proc", &[], attr)?;
@@ -380,7 +381,7 @@ fn open_step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result
     kernel::retry(open).map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))
 }
 
-/// Returns the files and folders that programs see by path, each with its access, for Landlock
+/// Returns the files and folders of the plan that programs see, each with its access, for Landlock
 /// rules.
 pub(super) fn places(
     plan: &SandboxPlan,

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::super::plan::NetworkTest;
 use crate::forwarder::FORWARDER_PORT;
 
-/// The error number with which the network test reports that a forbidden connection succeeded.
+/// The error number with which the network test reports that a forbidden connection was possible.
 pub(in crate::sandbox) const GOT_THROUGH: i32 = libc::EISCONN;
 /// The time limit of each step of the network test.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tests the network of a program: tries direct connections to two listeners outside, which must
-/// fail. Then tries to reach both through the forwarder, which must allow only one.
+/// Tests the network of a program. Direct connections to two listeners outside must fail. Through
+/// the forwarder, a connection to only one of the listeners must succeed.
 pub(in crate::sandbox) fn run(
     NetworkTest { allowed_port, refused_port }: NetworkTest,
 ) -> io::Result<()> {

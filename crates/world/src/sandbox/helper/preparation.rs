@@ -28,7 +28,8 @@ pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SandboxSetupFailu
 }
 
 /// Builds the file tree of one program in the program's own namespaces, and enters it. Leaves out
-/// the paths that the previous program may have changed. They are added when the program starts.
+/// paths in the workspace that an earlier program may have changed. They are added when the program
+/// starts.
 pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     mounts::build_own(plan, spaces.proc)
@@ -54,8 +55,8 @@ fn enter_namespaces(spaces: SandboxNamespaces) -> Result<(), SandboxSetupFailure
     SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::DOWNSTREAM))
 }
 
-/// Maps only the user id `user` and the group id `group` of this process, which were read before
-/// the namespace was created.
+/// Maps the user id `user` and the group id `group` of this process to themselves in its new user
+/// namespace. Both were read before the namespace was created.
 fn map_own_ids(user: u32, group: u32) -> io::Result<()> {
     let put = |file: &str, text: &str| {
         let file = openat(CWD, file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -40,14 +40,16 @@ const SHARED_VIEW_PATHS: [(&str, SandboxMountAccess); 7] = [
 /// cannot clear these bits again.
 const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
 
-/// Drops the rights that neither the sandbox helper nor its processes need any longer.
+/// Drops the rights of the sandbox helper that neither the helper nor its processes need any
+/// longer.
 pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     SandboxSetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
     SandboxSetupStep::Rights.check(kernel::drop_bounding_set())?;
     apply_filters(&plan.filters.ahead)
 }
 
-/// Drops the remaining rights, in an order in which no step needs a right that was dropped before.
+/// Sets the resource limits of a program, drops the privileges, and applies the Landlock rules and
+/// filters. No step needs a right that an earlier step has dropped.
 pub(super) fn drop_rest(
     plan: &SandboxPlan,
     request: &SandboxSpawnRequest,
@@ -88,7 +90,8 @@ fn set_limit(resource: u32, limit: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Drops all capabilities, and the ways to gain others. Call [`kernel::drop_bounding_set`] first.
+/// Drops all capabilities, and the ways to get capabilities again. Call
+/// [`kernel::drop_bounding_set`] first.
 pub(in crate::sandbox) fn drop_privileges() -> io::Result<()> {
     match kernel::prctl(libc::PR_SET_SECUREBITS, NO_ROOT_SECUREBITS, 0) {
         // A process that may not change this has no root privileges to lose.

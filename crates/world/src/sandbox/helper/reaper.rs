@@ -40,7 +40,8 @@ fn full_signal_set() -> MaybeUninit<libc::sigset_t> {
     all
 }
 
-/// Closes the reaper's handles of the failure pipe `birth` and of the program's streams.
+/// Closes the reaper's handles that belong to the program: the pipe `birth`, which reports a failed
+/// start, and the standard streams.
 fn close_program_handles(birth: &OwnedFd) {
     use std::os::fd::AsRawFd;
     // SAFETY: no code here uses any of them again.
@@ -59,7 +60,8 @@ fn exit_at_once(code: libc::c_int) -> ! {
 
 /// Forwards signals and reaps dead processes until no process is left. When the program ends, asks
 /// the remaining processes to stop, and kills them after `grace_ms` milliseconds. Writes the exit
-/// status to `end`, and a second message when no process is left.
+/// status of the program to the pipe `end`, and a second message when no process is left. Closes
+/// `birth`, the pipe that reports a failed start.
 pub(super) fn run_reaper(
     program: libc::pid_t,
     grace_ms: u64,
@@ -116,7 +118,8 @@ fn reap_dead(program: libc::pid_t, mut ended: impl FnMut(libc::c_int)) -> bool {
     is_any_left
 }
 
-/// Waits at most `limit` for a signal to the reaper, and forwards it to all other processes.
+/// Waits at most `limit` for a signal to the reaper, and forwards the signal to all other processes
+/// of its PID namespace.
 fn forward_signal(limit: Option<Duration>) {
     let set = full_signal_set();
     // SAFETY: the set is filled, and the kernel only reads the time.

@@ -1,5 +1,5 @@
-//! Collects the visible paths of this machine: the system, and the toolchains named by `PATH` and
-//! other variables.
+//! Collects the paths of this machine that programs see: the system, and the toolchains that `PATH`
+//! and other variables name.
 
 use std::fs;
 use std::io::Read;
@@ -112,7 +112,7 @@ const PYTHON_ENTRIES: &[&str] = &["bin", "lib", "lib64", "include", "share"];
 const TMP_BYTES: u64 = 1 << 30;
 const HOME_BYTES: u64 = 512 << 20;
 
-/// The folders that the server's environment variables name.
+/// The folders of the user that the server's environment variables name.
 pub(super) struct HomeFolders<'v> {
     /// The user's home folder.
     pub(super) home: Option<PathBuf>,
@@ -153,7 +153,7 @@ impl SandboxMountCollector {
         Self { places: Vec::new(), writable }
     }
 
-    /// Adds the system's folders, and the folders in memory for temporary files.
+    /// Adds the system's folders, and folders in memory for temporary files.
     pub(super) fn add_system(&mut self, homes: &HomeFolders<'_>) {
         SYSTEM_FOLDERS.iter().for_each(|at| self.add_unless_writable(Path::new(at)));
         ETC_ENTRIES.iter().for_each(|name| self.add_unless_writable(&Path::new("/etc").join(name)));
@@ -188,7 +188,7 @@ impl SandboxMountCollector {
         }
     }
 
-    /// Adds the user's git configuration, except files that may hold passwords.
+    /// Adds the user's git configuration, except files that may contain passwords.
     pub(super) fn add_git_config(&mut self, homes: &HomeFolders<'_>) {
         self.add_entries(homes.home.as_deref(), &[".gitconfig"]);
         let folder = homes.folder_or("XDG_CONFIG_HOME", ".config").map(|it| it.join("git"));
