@@ -32,7 +32,8 @@ const SMALL_SHARE_DIVISOR: usize = 128;
 /// Divisor of the memory limit that gives the allowance for evicted messages. Until they are
 /// dropped, they may take 1/4 of the limit in addition to it.
 const EVICTED_DIVISOR: usize = 4;
-/// Size in bytes of a message after which freed memory is worth returning to the system.
+/// Minimum size of a released message, in bytes, after which freed memory is returned to the
+/// operating system.
 const LARGE_BYTES_MIN: usize = 4 << 20;
 /// Longest wait for free memory before a message is dropped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -179,7 +180,7 @@ impl InputMemoryBudget {
 impl InputMemoryBudgetInner {
     /// Reserves memory for `bytes` more bytes of the message `number`, and may evict incomplete
     /// messages for this. Returns `None` if the message must wait for memory, or an error if the
-    /// message must be dropped. A message that has `waited` does not wait again.
+    /// message must be dropped. If the message has already `waited`, it does not wait again.
     fn try_take(
         &self,
         number: u64,
@@ -288,8 +289,8 @@ impl InputMemoryState {
 }
 
 impl InputMemoryReservation {
-    /// Reserves memory for `bytes` more bytes of the message. If no memory is free after 1 s, drops
-    /// an incomplete message.
+    /// Reserves memory for `bytes` more bytes of the message. If no memory is free after 1 s,
+    /// evicts an incomplete message, which may be this message.
     ///
     /// # Errors
     /// Fails if this message must be dropped.
@@ -308,8 +309,8 @@ impl InputMemoryReservation {
         }
     }
 
-    /// Reserves memory for `bytes` more bytes of the message. If no memory is free, drops an
-    /// incomplete message at once.
+    /// Reserves memory for `bytes` more bytes of the message. If no memory is free, evicts an
+    /// incomplete message at once, which may be this message.
     ///
     /// # Errors
     /// Fails if this message must be dropped.
@@ -343,10 +344,10 @@ impl InputMemoryReservation {
         }
     }
 
-    /// Marks the message as complete, so that it is no longer dropped.
+    /// Marks the message as complete, so that it is no longer evicted.
     ///
     /// # Errors
-    /// Fails if this message must be dropped.
+    /// Fails if this message was evicted before and must be dropped.
     pub fn mark_complete(&self) -> Result<(), InputMemoryFull> {
         let mut state = self.memory.0.lock_state();
         let body = state.bodies.get_mut(&self.number).ok_or(InputMemoryFull)?;

@@ -1,8 +1,8 @@
-//! Memory of JSON values: of a message once it is parsed, estimated before anything is parsed, and
-//! of a value before it is copied.
+//! Estimates the memory of JSON values: of a message before it is parsed, and of a value before it
+//! is copied.
 //!
-//! A list of empty lists takes three bytes for each of them as text, and many times as much as
-//! values. A list of small objects takes some 50 times its text.
+//! In a list of empty lists, each of them takes three bytes of text, but many times as much memory
+//! once it is parsed. A list of small objects takes about 50 times the memory of its text.
 
 use memchr::memchr;
 use serde_json::Value;

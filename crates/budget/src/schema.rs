@@ -202,7 +202,8 @@ impl JsonValueSize {
     }
 }
 
-/// Returns true if `value` has at most `left` parts, and subtracts their number from `left`.
+/// Returns true if `value` consists of at most `left` JSON values, itself included. Subtracts their
+/// number from `left`.
 fn has_at_most(value: &Value, left: &mut u64) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;

@@ -222,7 +222,7 @@ impl PostgresConnectionPool {
     }
 
     /// Checks that the server accepts writes, or accepts only reads, if the database URL requires
-    /// it with `target_session_attrs`.
+    /// this with `target_session_attrs`.
     async fn check_target(&self, client: &Client) -> Result<(), PostgresError> {
         let target = self.address.config.get_target_session_attrs();
         if target == TargetSessionAttrs::Any {
@@ -393,5 +393,5 @@ impl AsyncWrite for PlainPostgresStream {
     }
 }
 
-/// A connection pool that several parts of the program share.
+/// A PostgreSQL connection pool that several components share.
 pub type SharedPostgresPool = Arc<PostgresConnectionPool>;

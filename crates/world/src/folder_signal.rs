@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 pub struct FolderChangeSignal(AsyncFd<OwnedFd>);
 
 impl FolderChangeSignal {
-    /// Starts to watch `folders`. Skips folders that cannot be watched, unless it is the first.
+    /// Starts to watch `folders`. Folders that cannot be watched are skipped, except the first.
     ///
     /// # Errors
     /// The first folder cannot be watched.

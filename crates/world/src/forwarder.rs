@@ -101,7 +101,7 @@ impl ProgramHostAccess {
 pub struct ProgramNetworkUsage {
     /// `true` if the program reached the network through a forwarder.
     pub is_forwarded: bool,
-    /// The hosts that the forwarder refused to the program.
+    /// The hosts to which the forwarder refused connections.
     pub refused: Vec<RefusedHost>,
 }
 

@@ -93,7 +93,7 @@ struct SandboxState {
     credentials: Vec<HostCredential>,
     /// The SSH servers that programs may use.
     ssh_remotes: Vec<SshRemote>,
-    /// The results of testing the network of confined programs.
+    /// The results of the tests of the network that confined programs have.
     network_tests: SandboxNetworkTestResults,
     reserved: ReservedFileNames,
     idle: IdleSandboxHelpers,
@@ -112,7 +112,7 @@ struct ToolSandboxRule {
     hosts: Option<Arc<ProgramHostAccess>>,
 }
 
-/// The confinement of one program in the sandbox.
+/// The confinement of one program: its sandbox profile, and the paths and hosts that it may use.
 pub struct ProgramConfinement {
     /// The sandbox profile that applies to the program.
     pub profile: SandboxProfile,

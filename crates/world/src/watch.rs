@@ -39,7 +39,7 @@ const FILES_DELAY: Duration = Duration::from_millis(50);
 /// The additional delay before the list of the workspace's files is refreshed.
 const LIST_DELAY: Duration = Duration::from_millis(150);
 
-/// A watcher of the files below one root. Clones share one watch.
+/// A watcher of the files below one root. Clones share their watches and subscriptions.
 #[derive(Clone)]
 pub struct FileWatcher(Arc<FileWatcherState>);
 

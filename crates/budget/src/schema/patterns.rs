@@ -1,5 +1,5 @@
-//! Patterns of schemas: their compiled size, which is known before they are compiled, and the steps
-//! that a match may take.
+//! Patterns of schemas: their compiled size, which is estimated before they are compiled, and the
+//! steps that a match may take.
 
 use std::borrow::Cow;
 use std::cell::Cell;

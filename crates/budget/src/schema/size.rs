@@ -177,8 +177,8 @@ struct SchemaReferenceTargets<'s> {
 }
 
 impl<'s> SchemaReferenceTargets<'s> {
-    /// Collects ids, anchors and references in the schema below `value`, which is part of
-    /// `resource`.
+    /// Adds the ids, anchors and references in the schema below `value`, which is part of
+    /// `resource`, to these targets.
     fn collect(&mut self, value: &'s Value, mut resource: &'s Value) {
         match value {
             Value::Object(fields) => {
@@ -213,7 +213,8 @@ impl<'s> SchemaReferenceTargets<'s> {
     }
 
     /// Returns the schema resources that the URI `name` may mean within the schema `at`. Base URIs
-    /// are not resolved, so the result may contain too many, which only overestimates the cost.
+    /// are not resolved, so the result may contain too many resources, which only overestimates the
+    /// cost.
     fn find_resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
         let root = self.resources[0].1;
         if name.is_empty() {
@@ -278,8 +279,8 @@ impl<'s> SchemaSizeCounter<'s> {
         Ok(sum)
     }
 
-    /// Adds the patterns and the choices among a schema's keywords `fields` to this counter. Fails
-    /// if the patterns exceed a limit.
+    /// Adds the patterns in a schema's keywords `fields` to this counter, and notes keywords such
+    /// as `anyOf`. Fails if the patterns exceed a limit.
     fn count_keywords(&mut self, fields: &'s Map<String, Value>) -> Result<(), String> {
         self.has_choices |= CHOICE_KEYWORDS.iter().any(|name| fields.contains_key(*name));
         if let Some(pattern) = fields.get("pattern").and_then(Value::as_str) {
@@ -353,8 +354,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a schema with `length` definitions. `link` builds each from a reference to the next
-    /// one.
+    /// Returns a schema with `length` definitions. `link` builds each definition from a reference
+    /// to the next definition.
     fn chain(length: usize, link: impl Fn(Value) -> Value) -> Value {
         let defs = (0..length).map(|at| {
             let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });

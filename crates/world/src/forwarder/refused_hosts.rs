@@ -1,4 +1,4 @@
-//! The hosts that a forwarder refused, and how often.
+//! The hosts to which a forwarder refused connections, and how often.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -44,7 +44,7 @@ impl RefusedHost {
     }
 }
 
-/// The hosts that were refused in one run of a program.
+/// The hosts to which a forwarder refused connections during one run of a program.
 #[derive(Debug, Default)]
 pub(super) struct RefusedHosts(Mutex<BTreeMap<String, RefusedHost>>);
 

@@ -13,7 +13,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// The size of the buffer that copies data through a tunnel, in bytes.
+/// The size of the buffer through which a tunnel copies data, in bytes.
 const COPY_BYTES: usize = 64 << 10;
 /// The number of bytes after which one direction of a tunnel uses a pipe. For fewer bytes, opening
 /// a pipe costs more than it saves.
@@ -191,7 +191,8 @@ mod tests {
         (connected.unwrap(), accepted.unwrap().0)
     }
 
-    /// Follows `plan` at the end `stream` of a tunnel, and returns all data that arrives.
+    /// Sends and receives data at the end `stream` of a tunnel as `plan` says. Returns all data
+    /// that arrived.
     async fn play_end(mut stream: TcpStream, plan: &TunnelEndPlan) -> Vec<u8> {
         let (mut reader, mut writer) = stream.split();
         let sending = async {
@@ -214,8 +215,8 @@ mod tests {
         tokio::join!(sending, receiving).1
     }
 
-    /// Runs a tunnel whose ends follow `plans`, with a pipe after `splice_after` bytes. Returns the
-    /// data that arrived at each end.
+    /// Runs a tunnel whose ends send and receive as `plans` say, with a pipe after `splice_after`
+    /// bytes. Returns the data that arrived at each end.
     async fn run_ends(plans: &[TunnelEndPlan; 2], splice_after: usize) -> (Vec<u8>, Vec<u8>) {
         let ((program, mut client), (mut server, host)) =
             (connected_pair().await, connected_pair().await);

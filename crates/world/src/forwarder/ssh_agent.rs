@@ -41,13 +41,15 @@ const SIGN_FLAGS: u32 = 0b110;
 /// The type of the message with which a client of SSH logs in (RFC 4252).
 const USERAUTH_REQUEST: u8 = 50;
 
-/// The maximum size of a program's message, in bytes.
+/// The maximum size of a program's message to its SSH agent, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// The maximum size of an answer of the user's agent, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// The maximum number of connections of one program at the same time. Further connections wait.
+/// The maximum number of connections of one program to its SSH agent at the same time. Further
+/// connections wait.
 const CONNECTIONS_MAX: usize = 16;
-/// The longest idle time of a connection, and the longest wait for a program to read an answer.
+/// The longest idle time of a connection to the agent, and the longest wait for a program to read
+/// an answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest wait for the user's agent, which may ask the user.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -50,14 +50,14 @@ impl<'m> SshFieldReader<'m> {
     }
 }
 
-/// Appends `number` to an SSH message.
+/// Appends `number` to an SSH message, in four bytes.
 pub(super) fn push_number(message: &mut Vec<u8>, number: usize) {
     // All messages are much smaller.
     let number = u32::try_from(number).unwrap_or(u32::MAX);
     message.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends the field `field` to an SSH message.
+/// Appends the length of `field`, and then `field`, to an SSH message.
 pub(super) fn push_string(message: &mut Vec<u8>, field: &[u8]) {
     push_number(message, field.len());
     message.extend_from_slice(field);

@@ -44,7 +44,8 @@ impl ForwarderTestBench {
         self.server.local_addr().unwrap().port()
     }
 
-    /// Sends `request`, in which `PORT` stands for the server's port.
+    /// Sends `request` to the forwarder and returns the connection. In `request`, `PORT` stands for
+    /// the server's port.
     async fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = request.replace("PORT", &self.port().to_string());

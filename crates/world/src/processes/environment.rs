@@ -47,8 +47,8 @@ fn absolute_folders(path: &str) -> String {
     path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":")
 }
 
-/// Returns the reason why a call may not set the variable `name`, which could run arbitrary code in
-/// another program. Returns `None` if the call may set the variable.
+/// Returns the reason why a tool call may not set the variable `name`, which could run arbitrary
+/// code in another program. Returns `None` if the call may set the variable.
 pub fn refused_variable(name: &str) -> Option<&'static str> {
     const PREFIXES: [(&str, &str); 5] = [
         ("LD_", "the dynamic linker loads code that this variable names"),

@@ -45,7 +45,7 @@ pub(super) struct ProcessTree {
     handle: OwnedFd,
     run: UnfinishedProgramRun,
     status: Option<ExitStatus>,
-    /// The confinement of the program, if any.
+    /// The confinement of the program. `None` for a program without a sandbox.
     confinement: Option<ConfinedProgramResources>,
     /// A token that the program holds until it has ended.
     /// [`ProcessRunner::close`](super::ProcessRunner::close) waits for all tokens.
@@ -231,7 +231,8 @@ async fn wait_for_exit(handle: &OwnedFd) -> io::Result<()> {
     handle.readable().await.map(drop)
 }
 
-/// Waits for the end of the process `main` and reaps it. Kills the process after a time limit.
+/// Waits for the end of the process `main`, which has the handle `handle`, and reaps the process.
+/// Kills the process if it has not ended after 2 s.
 async fn reap_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
     if !matches!(timeout(KILL_TIMEOUT, wait_for_exit(&handle)).await, Ok(Ok(()))) {
         let _ = kill_process(main, Signal::KILL);

@@ -19,7 +19,7 @@ const PACKED_BYTES_MAX: u64 = 64 << 20;
 /// The number of bytes of the hash (BLAKE3) at the start of a packed program, over its compressed
 /// blocks.
 const HASH_BYTES: usize = 32;
-/// The number of bytes of the length before each compressed block.
+/// The number of bytes that state the length of each compressed block, before the block.
 const LENGTH_BYTES: usize = 4;
 /// The maximum size of an unpacked block of a packed program, in bytes. `toolgate-dist append`
 /// writes no larger blocks.

@@ -21,10 +21,10 @@ static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 /// The tags of all runs of programs that have not ended.
 static LIVE_RUNS: Mutex<BTreeSet<ProgramRunTag>> = Mutex::new(BTreeSet::new());
 
-/// A run of a program that has not ended, identified by its tag.
+/// A run of a program that has not ended. The tag of its processes identifies the run.
 pub(super) struct UnfinishedProgramRun(ProgramRunTag);
 
-/// A process that carries the tag of a program's run.
+/// A process that carries the tag of a run of a program.
 pub(super) struct TaggedProcess {
     pid: Pid,
     group: i32,

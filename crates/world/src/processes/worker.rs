@@ -17,7 +17,7 @@ use crate::sandbox::{read_frame, write_frame};
 
 /// The longest time from the start of a worker process until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest reason that a worker gives for not being ready, in bytes.
+/// The maximum length of the reason that a worker states if it cannot start to work, in bytes.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// A starter of worker processes that run one executable, see

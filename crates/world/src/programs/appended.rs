@@ -34,7 +34,7 @@ pub(crate) struct FileChangeStamp {
 }
 
 impl FileChangeStamp {
-    /// Creates the stamp of a file with the metadata `meta`.
+    /// Creates the change stamp of a file with the metadata `meta`.
     pub(crate) fn new(meta: &Metadata) -> Self {
         Self {
             length: meta.len(),

@@ -109,7 +109,8 @@ impl ProgramRunTag {
         self.0
     }
 
-    /// Sets the tag on the calling process and all its later children. Makes a single system call.
+    /// Sets the tag of the run in `RLIMIT_LOCKS` of the calling process. All later children inherit
+    /// the tag. Makes a single system call.
     pub(crate) fn apply(self) -> io::Result<()> {
         let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
         Ok(setrlimit(Resource::Locks, limit)?)
@@ -136,7 +137,8 @@ impl RlimitLocksValues {
         Self([(); 2].map(|()| str::from_utf8(words.next()?).ok()?.parse().ok()))
     }
 
-    /// Removes any tag from the calling process. Makes a single system call.
+    /// Removes the tag of any run from `RLIMIT_LOCKS` of the calling process. Makes a single system
+    /// call.
     pub(crate) fn clear() -> rustix::io::Result<()> {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }

@@ -15,7 +15,7 @@ use super::path::quoted_path;
 use super::refusal::refusal;
 use super::work::DiskWorkMonitor;
 
-/// The number of bytes to read at a time. Between two reads, a check finds out if the work was
+/// The number of bytes to read at a time. Between two reads, a check finds out if the operation was
 /// cancelled.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 

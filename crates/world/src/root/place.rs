@@ -319,7 +319,7 @@ impl Drop for CreatedParentDirectories {
     }
 }
 
-/// Returns `path`, or `.` if it is empty.
+/// Returns `path`, or `.` if `path` is empty.
 pub(super) fn or_dot(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

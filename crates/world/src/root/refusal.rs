@@ -1,4 +1,4 @@
-//! Translates the kernel's errors into errors for the caller.
+//! Converts errors of the kernel to errors for the caller.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -23,8 +23,8 @@ const NAME_BYTES_MAX: usize = 100;
 const SIMILARITY_MIN: f64 = 0.6;
 
 impl Root {
-    /// Translates the system error `err` about `path`, which is relative to the root, for the
-    /// caller.
+    /// Converts the system error `err` about `path`, which is relative to the root, to an error for
+    /// the caller.
     pub(super) fn refusal(&self, path: &str, err: Errno) -> ToolError {
         match err {
             Errno::XDEV => self.escape_error(path),
@@ -33,7 +33,8 @@ impl Root {
         }
     }
 
-    /// Creates the error that `path` does not exist, and suggests a similar path if one exists.
+    /// Creates the error for a `path` that does not exist. The error suggests a similar path if one
+    /// exists.
     fn absent_error(&self, path: &str) -> ToolError {
         let missing = quoted_path(path);
         ToolError::not_found(match self.first_absent(path) {
@@ -103,8 +104,8 @@ impl Root {
         Some(if self.entry_details_at(&whole).is_ok() { whole } else { suggestion })
     }
 
-    /// Creates the error that `path` leaves the root. The message does not reveal the path to which
-    /// it leads.
+    /// Creates the error for a `path` that leads out of the root. The message does not reveal the
+    /// target.
     fn escape_error(&self, path: &str) -> ToolError {
         let Some((link, target)) = self.absolute_symlink(path) else {
             let path = quoted_path(path);
@@ -151,7 +152,8 @@ fn name_similarity(a: &str, b: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(a, b)
 }
 
-/// Translates the system error `err` about `path`, which cannot have left the root, for the caller.
+/// Converts the system error `err` about `path` to an error for the caller. Call this function only
+/// if `path` cannot lead out of the root.
 pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     let path = quoted_path(path);
     let invalid = |message: String| ToolError::invalid("/path", message);
@@ -208,7 +210,7 @@ pub(super) enum FileOperationError {
 }
 
 impl FileOperationError {
-    /// Converts this error into the error for the caller, about `path`.
+    /// Converts this error to an error for the caller that names `path`.
     pub(super) fn into_tool_error(self, path: &str) -> ToolError {
         match self {
             Self::Errno(err) => refusal(path, err),
@@ -229,8 +231,8 @@ impl From<ToolError> for FileOperationError {
     }
 }
 
-/// Returns a function that adds to an error the JSON pointer `pointer`, which names the argument
-/// that caused the error.
+/// Returns a function that adds the JSON pointer `pointer` to an error. The pointer names the
+/// argument that caused the error.
 pub(super) fn at_pointer(pointer: &str) -> impl Fn(ToolError) -> ToolError {
     move |err: ToolError| err.with_pointer(pointer)
 }

@@ -159,8 +159,8 @@ impl Drop for SecondDirectoryLock<'_> {
     }
 }
 
-/// Creates the error that the destination `to` is a directory, although it should be the new path
-/// of `source`.
+/// Creates the error for a move of `source` to `to`, which is an existing directory instead of a
+/// free path.
 pub(super) fn directory_error(source: &Path, to: &EntryLocation) -> ToolError {
     let message = format!(
         "{} is a directory; give the whole new path, including the new name{}",
@@ -183,7 +183,7 @@ pub(super) fn hint_inside(source: &Path, to: &EntryLocation) -> String {
     }
 }
 
-/// Creates the error that the destination `to` of a move exists.
+/// Creates the error for a move or copy to `to`, where an entry already exists.
 pub(super) fn exists_error(to: &EntryLocation) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", quoted_path(&to.path));
     ToolError::new(ToolErrorKind::Conflict(json!({ "exists": to.path })), message)

@@ -63,7 +63,7 @@ pub enum WalkStartPoint {
 }
 
 impl Root {
-    /// Resolves `path` for a walk. For a directory, it also loads the ignore rules of its parents.
+    /// Resolves `path` for a walk. For a directory, also loads the ignore rules of its parents.
     pub fn walk_start(&self, path: &str) -> Result<WalkStartPoint, ToolError> {
         let path = self.relative(path)?;
         let fail = |err| self.refusal(path, err);

@@ -47,7 +47,7 @@ pub enum SandboxLayer {
     Groups,
 }
 
-/// The error that a program was not run because its sandbox would be incomplete.
+/// The error for a program that was not started, because its sandbox would be incomplete.
 #[derive(Debug)]
 pub struct IncompleteSandbox(pub(crate) SandboxCoverage);
 

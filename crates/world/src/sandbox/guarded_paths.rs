@@ -19,8 +19,8 @@ const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info",
 pub(super) struct GuardedPaths {
     /// The paths that programs may not change, relative to the workspace.
     names: Vec<String>,
-    /// The paths of instructions for agents. Git may write them whenever it may also write the
-    /// settings of editors and agents.
+    /// The paths of instruction files for agents. Git may write these files whenever it may also
+    /// write the settings of editors and agents.
     instructions: Vec<String>,
     writes_git: bool,
 }

@@ -193,7 +193,7 @@ mod tests {
         fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Returns an executable with the mark of this build behind its loaded part.
+    /// Returns an ELF executable that contains the mark of this build behind its loaded part.
     fn marked_program() -> Vec<u8> {
         let mut program = fs::read("/bin/true").unwrap();
         program.extend_from_slice(BUILD_MARK.as_bytes());

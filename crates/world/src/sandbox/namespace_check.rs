@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::kernel;
 
-/// Capability to create namespaces and mounts, as a bit of the effective set.
+/// The capability `CAP_SYS_ADMIN`, as a bit of the effective set. It allows a process to create
+/// namespaces and mounts.
 const CAP_SYS_ADMIN_BIT: u64 = 1 << 21;
 /// A bit that is no flag of `unshare`. The kernel refuses every call of `unshare` with this bit.
 const NO_UNSHARE_FLAG: libc::c_int = 1;

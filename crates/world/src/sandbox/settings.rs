@@ -326,7 +326,9 @@ impl SandboxProfileRule {
     }
 }
 
-/// Returns the access of programs with the profile `profile` to `hosts`.
+/// Parses the rules and presets in `hosts`, which programs with the profile `profile` may reach.
+/// Returns `None` if `hosts` is empty. Fails if the profile already allows all hosts. `setting` is
+/// the name of the setting for errors.
 fn host_access(
     hosts: &[String],
     profile: SandboxProfile,

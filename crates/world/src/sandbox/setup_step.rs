@@ -66,7 +66,7 @@ const ALL_STEPS: [SandboxSetupStep; 17] = [
 /// The reason why a sandboxed program did not start.
 #[derive(Debug)]
 pub struct SandboxSetupFailure {
-    /// The setup step that failed.
+    /// The step of the sandbox setup that failed.
     pub step: SandboxSetupStep,
     /// The error that the system returned.
     pub cause: io::Error,

@@ -24,7 +24,7 @@ use super::layers::{LANDLOCK_MAX, LANDLOCK_MIN, landlock_version};
 use super::worker_frames::{read_frame, write_frame};
 use super::{helper, kernel, seccomp};
 
-/// The file that states the address space of a process.
+/// The file that states the size of a process's address space.
 const STATUS_FILE: &str = "/proc/self/status";
 /// The size of the address space that is assumed for a worker process that cannot read its own
 /// size, in bytes.

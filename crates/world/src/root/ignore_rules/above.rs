@@ -81,7 +81,7 @@ mod tests {
 
     use crate::root::{DiskWorkMonitor, Root, TreeWalk, WalkFilter, WalkStartPoint};
 
-    /// Creates a temporary folder with `files`, each a path and a text.
+    /// Creates a temporary folder that contains `files`, each a path and a content.
     fn space(files: &[(&str, &str)]) -> TempDir {
         let space = TempDir::new().unwrap();
         for (path, text) in files {
