@@ -1,4 +1,4 @@
-//! Shows the chunks of a file, or how fast those of all files beneath a folder are found.
+//! Prints the chunks of a file, or measures how fast the files below a folder are cut into chunks.
 
 #![allow(clippy::disallowed_methods, reason = "a developer's tool that reads the given files")]
 #![allow(clippy::print_stdout, reason = "a developer's tool that prints its results")]
@@ -33,7 +33,7 @@ fn show(path: &Path) {
     }
 }
 
-/// Totals of the files in one programming language.
+/// Number of files, bytes and chunks in one programming language, and the time to cut them.
 #[derive(Default)]
 struct LanguageChunkTotals {
     files: usize,

@@ -8,7 +8,7 @@ pub(crate) const BYTES_MAX: usize = 8 << 10;
 /// Maximum number of lines of a chunk that was cut from a longer definition or section.
 pub(crate) const LINES_MAX: usize = 60;
 
-/// Whole lines that belong together: a function, a type, a section, a paragraph.
+/// A range of whole lines that belong together: a function, a type, a section or a paragraph.
 ///
 /// Chunks of one text are in order and never overlap. Only blank lines are between two chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = 512;
 pub enum ChunkKind {
     /// A function, a method or a macro.
     Function = 0,
-    /// A type, an interface, or a module's own head.
+    /// A type, an interface, or the first lines of a module.
     Type = 1,
     /// Code that is no function or type: imports, constants, statements.
     Code = 2,

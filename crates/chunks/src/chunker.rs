@@ -14,8 +14,8 @@ pub fn chunks(path: &str, text: &str) -> Vec<TextChunk> {
     cut_chunks(&lines, &outline, loose)
 }
 
-/// Returns the outline of the file at `path` (its definitions or sections), and the kind of its
-/// text outside of them.
+/// Returns the outline of the file at `path` (its definitions or sections), and the kind of the
+/// text that is outside of the outline.
 pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (TextOutline, ChunkKind) {
     let text = lines.text;
     let sort = FileClassification::for_path(path);
@@ -33,8 +33,8 @@ pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (TextOutlin
     }
 }
 
-/// Returns the language whose grammar parses a file of the language `lang`, such as `tsx` for a
-/// `.tsx` file.
+/// Returns the language whose grammar parses the file at `path` with the content `text` in the
+/// language `lang`. A `.tsx` file in `typescript`, for example, is parsed as `tsx`.
 fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
     let is_cpp = |line: &str| {
         let marks = ["class ", "namespace ", "template", "public:", "private:", "using "];
@@ -47,7 +47,8 @@ fn dialect<'l>(path: &str, lang: &'l str, text: &str) -> &'l str {
     }
 }
 
-/// Returns the language of the interpreter in the first line (`#!`), if it is a known one.
+/// Returns the language of the interpreter in the `#!` line of `text`. `None` if the line is
+/// missing or the interpreter is unknown.
 fn interpreter(text: &str) -> Option<&'static str> {
     let first = text.strip_prefix("#!")?.lines().next()?;
     let program = first.rsplit(['/', ' ']).find(|word| !word.starts_with('-'))?;

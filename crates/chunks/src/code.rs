@@ -19,9 +19,9 @@ mod syntax_walk;
 /// Longest code that is parsed, in bytes. The outline of longer code is guessed line by line.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Returns the outline of the code in `lines`, the content of the file at `path`, by the grammar of
-/// the language `lang`. Returns `None` if the code is too long or too complex to parse, if the
-/// process that parses it failed, or if there is none and this program contains no grammars.
+/// Outlines the code in `lines`, the content of the file at `path`, by the grammar of the language
+/// `lang`. Returns `None` if the code is too long or too complex, if the parser process failed, or
+/// if there is neither a parser process nor a grammar in this program.
 pub(crate) fn outline(path: &str, lines: &LineIndexedText<'_>, lang: &str) -> Option<TextOutline> {
     if lines.text.len() > BYTES_MAX {
         return None;

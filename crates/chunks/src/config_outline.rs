@@ -22,7 +22,7 @@ pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> TextOutline {
     TextOutline::new(parts, Vec::new())
 }
 
-/// Lists each `[table]` of a configuration with the lines up to the next one, and the keys before
+/// Lists each `[table]` of a configuration with the lines up to the next table, and the keys before
 /// the first table.
 fn tables(lines: &LineIndexedText<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
@@ -58,7 +58,7 @@ fn tables(lines: &LineIndexedText<'_>) -> Vec<OutlinePart> {
     extend_to_next(lines, parts)
 }
 
-/// Lists each block `resource "kind" "name" {` with the lines up to the next one.
+/// Lists each block `resource "kind" "name" {` with the lines up to the next block.
 fn blocks(lines: &LineIndexedText<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     for at in 0..lines.len() {
@@ -147,13 +147,13 @@ fn is_key(text: &str) -> bool {
     !text.is_empty() && text.len() <= 100 && !text.starts_with(['#', ';', '/', '{', ' ', '\t', '!'])
 }
 
-/// Returns the first of the comment lines directly above line `at`, or `at`.
+/// Returns the first of the comment lines directly above line `at`, or `at` if there are none.
 fn first_comment_line(lines: &LineIndexedText<'_>, at: usize) -> usize {
     let is_comment = |&above: &usize| lines.line(above).trim_start().starts_with(['#', ';']);
     (0..at).rev().take_while(is_comment).last().unwrap_or(at)
 }
 
-/// Extends each of `parts` of an outline up to the start of the next one.
+/// Extends each of the `parts` of an outline to the line before the next of them.
 fn extend_to_next(lines: &LineIndexedText<'_>, mut parts: Vec<OutlinePart>) -> Vec<OutlinePart> {
     for at in 0..parts.len() {
         let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);

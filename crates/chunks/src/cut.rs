@@ -1,5 +1,5 @@
-//! Cuts a text into chunks along its outline. A large part is one chunk, small parts are joined
-//! with their neighbours, and very long parts are split.
+//! Cuts a text into chunks along its outline. A large definition or section is one chunk, small
+//! ones are joined with their neighbours, and very long ones are split.
 
 use std::ops::Range;
 
@@ -51,7 +51,8 @@ impl TextChunker<'_, '_> {
         self.add_between(None, next, self.lines.len(), true);
     }
 
-    /// Adds the pieces of the outline's part (a definition or a section) at the index `at`.
+    /// Adds the pieces into which the outline's part (a definition or a section) at the index `at`
+    /// is cut.
     fn add_part(&mut self, at: usize) {
         let outline = self.outline;
         let part = &outline.parts[at];
@@ -125,8 +126,9 @@ impl TextChunker<'_, '_> {
         self.push_split(piece);
     }
 
-    /// Adds the lines from `from` up to `to` that belong to the outline's part `outer` (a
-    /// definition or a section), but to no part inside it.
+    /// Adds the lines from `from` up to `to`, which belong to the outline's part `outer` (a
+    /// definition or a section) but to no part inside it. `is_end` is true after the last inner
+    /// part.
     fn add_between(&mut self, outer: Option<usize>, from: usize, to: usize, is_end: bool) {
         let Some(last) = to.checked_sub(1).filter(|&last| last >= from) else { return };
         let Some((first, last)) = self.lines.trim_blank(from, last) else { return };
@@ -233,8 +235,8 @@ impl TextChunker<'_, '_> {
         }
     }
 
-    /// Returns the part of the doc comment at the positions `all` that is in the lines from `first`
-    /// to `last`, and the positions of this part in the text.
+    /// Returns the text and the positions of a doc comment between the lines `first` and `last`.
+    /// `all` contains the positions of the complete comment.
     fn doc_in_lines(
         &self,
         all: &[Range<usize>],

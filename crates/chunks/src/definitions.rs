@@ -65,8 +65,8 @@ pub(crate) fn is_leading_line(code: &str) -> bool {
         || code == "*"
 }
 
-/// Returns the definition in a line with a keyword, such as `pub async fn name`, `export default
-/// class Name`, `const NAME`. `None` if the line has no known keyword.
+/// Returns the definition that a keyword begins in the line `code`, such as `pub async fn name`,
+/// `export default class Name`, `const NAME`. `None` if the line has no known keyword.
 fn match_keyword(code: &str, is_nested: bool) -> Option<GuessedDefinition> {
     let mut rest = code;
     // A definition has few modifiers. A keyword after more words is part of an expression.
@@ -148,7 +148,8 @@ fn names_after(word: &str, after: &str) -> Vec<String> {
     is_name.then(|| name.to_owned()).into_iter().collect()
 }
 
-/// Returns the type of a Go receiver, as in `func (s *Server) Serve(`, and the text after it.
+/// Returns the type of the receiver in a Go method such as `func (s *Server) Serve(`, and the text
+/// after the receiver.
 fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
     let receiver = after.trim_start().strip_prefix('(').filter(|_| word == "func");
     let Some((receiver, rest)) = receiver.and_then(|it| it.split_once(')')) else {
@@ -159,8 +160,8 @@ fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
     (name.map(str::to_owned), rest)
 }
 
-/// Returns the definition in a line without a keyword, such as `static int name(int x) {`, `public
-/// void name()`, `name(args) {`, `name() {`. `None` if the line does not have this shape.
+/// Returns the definition in the line `code`, which has no keyword, from its shape: `static int
+/// name(int x) {`, `public void name()`, `name(args) {`, `name() {`. `None` for any other shape.
 fn match_shape(code: &str) -> Option<GuessedDefinition> {
     let (head, args) = code.split_once('(')?;
     let name_at = head.trim_end_matches(is_name).len();

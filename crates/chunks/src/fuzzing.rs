@@ -18,8 +18,9 @@ const RUBY_HEREDOC_BYTES_MAX: usize = 255;
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Fuzzes requests to parse a text, and their answers. A crashed grammar may have written anything
-/// into an answer. The first byte of the input is the length of the text before the message.
+/// Fuzzes the decoding of requests to parse and of their answers. A crashed grammar may have
+/// written anything into an answer. The first byte of the input is the length of the text before
+/// the message.
 fn parser_messages(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first() else { return };
     let Some((text, message)) = rest.split_at_checked(usize::from(*length)) else { return };

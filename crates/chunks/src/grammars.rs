@@ -38,7 +38,7 @@ pub(crate) enum IdentifierCharset {
     Ascii,
 }
 
-/// Places where a language documents a definition.
+/// Position of the comments that document a definition in a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DocCommentPlacement {
     /// Marked comments above the definition: `///`, `/**`.
@@ -56,7 +56,7 @@ pub(crate) enum DocCommentPlacement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyntaxNodeRole {
     Function,
-    /// A declaration as in C. It is a function if it declares one, otherwise a value.
+    /// A declaration as in C. It defines a function if it declares one, and otherwise a value.
     Prototype,
     Type,
     /// A node that defines a type if it has a body. Otherwise it only mentions a type.
@@ -64,21 +64,21 @@ pub(crate) enum SyntaxNodeRole {
     /// Node that only contains other definitions, such as an `impl` or a namespace.
     Scope,
     Value,
-    /// An assignment. It is a function or a type if it assigns one, otherwise a value.
+    /// An assignment. It defines a function or a type if it assigns one, and otherwise a value.
     Assignment,
-    /// An assignment. It is a function or a type if it assigns one, otherwise no definition.
+    /// An assignment. It defines a function or a type if it assigns one, and otherwise nothing.
     FunctionAssignment,
     /// A wrapper that belongs to the definition inside it, such as `export` or `template <class
     /// T>`.
     Wrapper,
     Comment,
-    /// An attribute above a definition, which belongs to it.
+    /// An attribute above a definition, which belongs to the definition.
     Attribute,
     /// Node that declares the package or namespace of its file.
     Package,
     /// Node of tokens that the grammar does not parse, such as the arguments of a macro call.
     Tokens,
-    /// Node without any definitions or comments inside.
+    /// A node that is not searched, because it contains no definitions or comments.
     Opaque,
     /// A node with no role of its own, which may contain definitions.
     Other,
@@ -111,7 +111,7 @@ static GRAMMARS: [OnceLock<LoadedGrammar>; ALL_RULES.len()] =
     [const { OnceLock::new() }; ALL_RULES.len()];
 
 impl LoadedGrammar {
-    /// Returns the grammar of the language `lang`, if it is known.
+    /// Returns the grammar of the language `lang`. `None` if there is no such grammar.
     pub(crate) fn for_language(lang: &str) -> Option<&'static Self> {
         memory::install_allocator();
         let at = ALL_RULES.iter().position(|rules| rules.lang == lang)?;
@@ -137,7 +137,7 @@ impl LoadedGrammar {
         Self { rules, roles: (0..kinds).map(role).collect(), language: language.clone() }
     }
 
-    /// Returns the role of the grammar's nodes of `kind`.
+    /// Returns the role of the grammar's nodes whose kind has the id `kind`.
     pub(crate) fn role(&self, kind: u16) -> SyntaxNodeRole {
         self.roles.get(usize::from(kind)).copied().unwrap_or(SyntaxNodeRole::Other)
     }

@@ -31,11 +31,11 @@ pub(crate) struct ChunkLineRange {
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
     pub(crate) join_rule: ChunkMergeRule,
-    /// Index of the outline's part that contains the piece. Only pieces of the same part are
-    /// merged.
+    /// Index of the outline's part (a definition or a section) that contains the piece. Only pieces
+    /// with the same container are merged.
     pub(crate) container: Option<usize>,
-    /// Index of the outline's part whose first lines are this piece. Constants and fields that
-    /// follow are merged with the piece.
+    /// Index of the outline's part (a definition or a section) whose first lines are this piece.
+    /// Constants and fields that follow are merged with the piece.
     pub(crate) opened_part: Option<usize>,
 }
 
@@ -49,10 +49,10 @@ impl ChunkLineRange {
     }
 }
 
-/// Rule for joining a piece of text with its neighbours to a chunk.
+/// Rule that decides with which neighbours a piece of text is joined to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChunkMergeRule {
-    /// Piece of text that is never joined with its neighbours.
+    /// The piece of text is never joined with its neighbours.
     Alone,
     /// The piece of text is joined with other small pieces.
     Neighbours,
@@ -134,7 +134,8 @@ pub(crate) fn limit_pieces(
     pieces
 }
 
-/// Merges up to `together` neighbouring pieces at a time, within the size of a long chunk.
+/// Merges up to `together` neighbouring pieces at a time. A merged piece may have as many lines and
+/// bytes as a long chunk, or more in a very long text.
 fn merge_groups(
     together: usize,
     lines: &LineIndexedText<'_>,

@@ -97,7 +97,8 @@ const NAMES: [(&str, &str, FilePurpose); 10] = [
     ("jenkinsfile", "groovy", FilePurpose::Config),
 ];
 
-/// Returns the language with the name or file extension `name`: `rs` is `rust`.
+/// Returns the language that `name` means, which is a language's name or a file extension: `rust`
+/// for `rs`. `None` if the language is unknown.
 pub fn find_language(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('.').to_lowercase();
     let by_name = LANGUAGES.iter().map(|(lang, ..)| *lang).chain(NAMES.iter().map(|it| it.1));

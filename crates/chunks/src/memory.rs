@@ -1,4 +1,5 @@
-//! Counts the memory of a parse while it runs, and returns it to the system afterwards.
+//! Counts the memory that a parse uses while it runs, and returns free memory to the system
+//! afterwards.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ thread_local! {
     static BYTES_HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Memory that the parse of one text uses, on this thread.
+/// Counter of the memory that the parse of one text uses on the current thread.
 pub(crate) struct ParseMemoryCounter {
     bytes_before: usize,
     peak_bytes: Cell<usize>,
@@ -51,7 +52,8 @@ impl ParseMemoryCounter {
 }
 
 impl Drop for ParseMemoryCounter {
-    /// Returns freed pages to the system, which `malloc` would otherwise keep.
+    /// Returns freed pages to the system if the parse used much memory, because `malloc` would keep
+    /// them.
     fn drop(&mut self) {
         if self.peak_bytes.get() > TRIM_BYTES_MIN {
             trim_heap();

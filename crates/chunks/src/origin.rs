@@ -1,4 +1,4 @@
-//! Detects files that are generated, third-party or secret.
+//! Detects files that are generated, files of third parties, and files with secrets.
 
 /// Name endings of files that programs generate.
 const GENERATED_ENDS: [&str; 18] = [

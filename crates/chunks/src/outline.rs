@@ -78,7 +78,7 @@ impl OutlinePart {
 #[derive(Debug, Default)]
 pub(crate) struct TextOutline {
     pub(crate) parts: Vec<OutlinePart>,
-    /// Indexes of the outline's parts that no other part contains.
+    /// Indexes of the parts (definitions or sections) that are not inside other parts.
     pub(crate) top_level: Vec<usize>,
     /// Nesting depth of the syntax node that begins with each line, or [`NO_DEPTH`] if no node
     /// does. Empty if unknown.
@@ -91,12 +91,12 @@ pub(crate) const NO_DEPTH: u8 = u8::MAX;
 const DEPTH_MAX: usize = 16;
 /// Maximum number of names of an outline's part, with the names of parts that share its first line.
 const NAMES_MAX: usize = 8;
-/// Maximum number of enclosing names of an outline's part.
+/// Maximum number of enclosing names of a definition or section in an outline.
 const WITHIN_MAX: usize = 16;
-/// Maximum number of bytes of all enclosing names of an outline's part.
+/// Maximum number of bytes of all enclosing names of a definition or section in an outline.
 const WITHIN_BYTES_MAX: usize = 1 << 10;
-/// Maximum number of parts of an outline. Only generated code has more parts: its remaining lines
-/// are cut by size.
+/// Maximum number of definitions or sections in an outline. Only generated code has more: its
+/// remaining lines are cut by size.
 pub(crate) const PARTS_MAX: usize = 1 << 15;
 /// Minimum number of lines of a function whose inner definitions are outlined.
 pub(crate) const LONG_FUNCTION_LINES: usize = 60;
@@ -153,7 +153,8 @@ impl TextOutline {
         open.push(at);
     }
 
-    /// Returns the names that enclose the part at the index `at`, from the outermost.
+    /// Returns the names that enclose the part (a definition or a section) at the index `at`, from
+    /// the outermost.
     pub(crate) fn enclosing_names(&self, at: usize) -> Vec<String> {
         let part = &self.parts[at];
         let mut within = match part.outer {

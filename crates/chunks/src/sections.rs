@@ -103,7 +103,7 @@ fn front_matter(lines: &LineIndexedText<'_>) -> usize {
 
 /// Finds titles with a line of equal characters (a rule) below, and possibly another rule above.
 /// The level of a heading is the position of the rule's character in `levels`. Unknown characters
-/// are appended to `levels`.
+/// are appended to `levels`. Skips lines for which `is_read` returns false.
 fn underlined_headings(
     lines: &LineIndexedText<'_>,
     levels: &mut Vec<char>,

@@ -1,4 +1,4 @@
-//! Lists the definitions of a text one by one, to find the one that contains a line.
+//! Lists the definitions in a text, for example to find the definition that contains a line.
 
 use crate::chunk::ChunkKind;
 use crate::chunker::outline_of;

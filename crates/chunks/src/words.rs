@@ -59,7 +59,7 @@ const SYNONYMS: [&[&str]; 31] = [
 /// Longest run of letters and digits that is a word, in bytes. Longer runs are data.
 const WORD_BYTES_MAX: usize = 256;
 
-/// Passes every word of `text` to `take`, in order: the parts of each identifier, then the whole
+/// Passes every word of `text` to `take`, in order: the parts of each identifier, then the complete
 /// identifier if it has several parts. Words are in lower case and stemmed.
 pub fn words(text: &str, mut take: impl FnMut(&str)) {
     for_each_word(text, |word, _| take(word));
@@ -154,8 +154,9 @@ static SYNONYMS_BY_WORD: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(
     others
 });
 
-/// Passes the parts of `identifier` and the complete identifier to `take`. For `from_utf8`, these
-/// are `from`, `utf`, `utf8` and `from_utf8`. `word` and `whole` are scratch buffers.
+/// Passes the words of `identifier` to `take`: for `from_utf8`, these are `from`, `utf`, `utf8` and
+/// `from_utf8`. The second argument of `take` is true if the word consists of several parts. `word`
+/// and `whole` are scratch buffers.
 fn split_identifier(
     identifier: &str,
     word: &mut String,
@@ -235,7 +236,8 @@ fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
-/// Passes each pair of neighbouring characters in `run` to `take`, to index text without spaces.
+/// Passes each pair of neighbouring characters in `run` to `take`, to index text without spaces. A
+/// single character is passed alone.
 fn neighbour_pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
     let chars: Vec<char> = run.chars().collect();
     if let [one] = chars[..] {

@@ -55,7 +55,8 @@ fn check(path: &str, text: &str) -> Vec<TextChunk> {
     found
 }
 
-/// Checks that a function `name` of `path` is found at line `first`.
+/// Checks that the chunks of `text`, the file at `path`, include the function `name`, which starts
+/// at line `first`.
 #[track_caller]
 fn finds(path: &str, text: &str, name: &str, first: u32) {
     let found = check(path, text);

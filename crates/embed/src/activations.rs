@@ -14,7 +14,7 @@ pub(crate) fn add_bias(numbers: &mut [f32], bias: &[f32]) {
     }
 }
 
-/// Adds `bias` to every row of `numbers` and applies the activation function.
+/// Adds `bias` to every row of `numbers`, and applies the activation function `by` to every sum.
 pub(crate) fn activate(numbers: &mut [f32], bias: &[f32], by: ActivationFunction) {
     for row in numbers.chunks_exact_mut(bias.len()) {
         let numbers = row.iter_mut().zip(bias);

@@ -1,5 +1,5 @@
 //! The BERT network: computes a vector for each token in its context, and combines these vectors
-//! into one for the text.
+//! into a single vector for the text.
 
 use std::ops::Range;
 
@@ -207,7 +207,8 @@ impl BertLayer {
 }
 
 impl LinearLayer {
-    /// Reads the layers with these `names` and joins them to one layer, side by side.
+    /// Reads the layers with these `names` and joins their columns to a single layer. Fails if a
+    /// tensor is missing or invalid.
     fn read(
         weights: &ModelWeights,
         names: &[String],

@@ -99,7 +99,8 @@ impl ParsedModelFolder {
         Ok(Self { path: path.to_owned(), shape, activation: bend, pooling, tokens_max, prompts })
     }
 
-    /// Returns the name of the model's folder.
+    /// Returns the name of the model's folder. For a folder with a generic name such as `model`,
+    /// returns the name of a parent folder.
     pub(crate) fn name(&self) -> String {
         // A path such as `.` has a name only after it is resolved.
         let whole = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
@@ -118,7 +119,7 @@ struct ModelPromptsFile {
 }
 
 fn read_shape(file: &Path) -> Result<(ModelDimensions, ActivationFunction), ModelFolderError> {
-    /// Part of `config.json` that names the type of the model.
+    /// The field of `config.json` that names the type of the model.
     #[derive(Deserialize)]
     struct ModelTypeConfig {
         #[serde(default)]
@@ -183,7 +184,8 @@ fn read_shape(file: &Path) -> Result<(ModelDimensions, ActivationFunction), Mode
     Ok((shape, bend))
 }
 
-/// Returns the pooling method from `modules.json` and the file that it names.
+/// Returns the pooling method from `modules.json` and the file that it names. Fails if a file is
+/// missing or invalid, or the method is not supported.
 fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
     /// Entry of `modules.json`: one module of a sentence model.
     #[derive(Deserialize)]
@@ -265,13 +267,14 @@ fn read_tokens_max(folder: &Path, positions: usize) -> Result<usize, ModelFolder
     }
 }
 
-/// Parses the JSON in `file`, at most 1 MiB.
+/// Parses the JSON in `file`. Fails if the file is missing, larger than 1 MiB or invalid.
 pub(crate) fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, ModelFolderError> {
     let text = read_limited(file, SETTINGS_BYTES_MAX)?;
     serde_json::from_slice(&text).map_err(|err| invalid_json(file, &err))
 }
 
-/// Parses the JSON in `file`, or returns `None` if the file does not exist.
+/// Parses the JSON in `file`, or returns `None` if the file does not exist. Fails if the file is
+/// larger than 1 MiB or invalid.
 pub(crate) fn read_optional_json<T: DeserializeOwned>(
     file: &Path,
 ) -> Result<Option<T>, ModelFolderError> {
@@ -281,7 +284,8 @@ pub(crate) fn read_optional_json<T: DeserializeOwned>(
     }
 }
 
-/// Reads a tokenizer's `file`, at most 64 MiB, or returns `None` if it does not exist.
+/// Reads a tokenizer's `file`, or returns `None` if it does not exist. Fails if the file is
+/// unreadable or larger than 64 MiB.
 pub(crate) fn read_tokenizer_file(file: &Path) -> Result<Option<Vec<u8>>, ModelFolderError> {
     match fs::metadata(file) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),

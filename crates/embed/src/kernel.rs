@@ -30,7 +30,7 @@ pub(crate) fn products() -> MatrixTileMultiplier {
     portable_products
 }
 
-/// Multiplies two parts of matrices, on any processor.
+/// Multiplies the rows in `slices` by the columns in `lanes`, on any processor.
 pub(crate) fn portable_products(
     slices: &[MatrixColumnSlice],
     lanes: &[MatrixRowSlice],
@@ -56,7 +56,8 @@ mod x86 {
 
     use super::{COLUMNS, MatrixColumnSlice, MatrixProductTile, MatrixRowSlice, ROWS};
 
-    /// Multiplies two parts of matrices with AVX2 and FMA, which the processor must have.
+    /// Multiplies the rows in `slices` by the columns in `lanes`, with AVX2 and FMA, which the
+    /// processor must have.
     #[allow(unsafe_code, reason = "whoever hands this out has asked the processor")]
     pub(super) fn products(
         slices: &[MatrixColumnSlice],

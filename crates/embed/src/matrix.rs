@@ -20,7 +20,8 @@ pub(crate) struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs a matrix whose columns are stored as rows of `depth` numbers, `stride` apart.
+    /// Packs a matrix with `columns` columns. In `rows`, each column is stored as `depth`
+    /// successive numbers, and a column starts every `stride` numbers.
     pub(crate) fn fill_from_columns(
         &mut self,
         rows: &[f32],
@@ -38,7 +39,8 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs a matrix that is stored as `depth` rows of `columns` numbers, `stride` apart.
+    /// Packs a matrix with `depth` rows of `columns` numbers. In `rows`, a row starts every
+    /// `stride` numbers.
     pub(crate) fn fill_from_rows(
         &mut self,
         rows: &[f32],
@@ -61,7 +63,7 @@ impl PackedMatrix {
     }
 }
 
-/// Left operand of a matrix product: rows that are `stride` apart.
+/// Left operand of a matrix product. A row starts every `stride` numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct MatrixRows<'m> {
     pub(crate) numbers: &'m [f32],
@@ -69,8 +71,8 @@ pub(crate) struct MatrixRows<'m> {
     pub(crate) rows: usize,
 }
 
-/// Multiplies `left` by `right` into `out`, whose rows are `stride` apart. The vector `slices` is a
-/// scratch buffer.
+/// Multiplies `left` by `right`, and writes the product to `out`, where a row starts every `stride`
+/// numbers. The vector `slices` is a scratch buffer.
 pub(crate) fn multiply(
     left: MatrixRows<'_>,
     right: &PackedMatrix,
@@ -102,8 +104,8 @@ pub(crate) fn multiply(
     }
 }
 
-/// Writes `sums`, a part of a row, to `out`. If `go_on` is set, adds `sums` to the numbers in `out`
-/// instead.
+/// Writes `sums`, a part of a row of the product, to `out`. If `go_on` is set, adds `sums` to the
+/// numbers in `out` instead.
 fn write_sums(out: &mut [f32], sums: &MatrixRowSlice, go_on: bool) {
     // With a known length, this compiles to two stores.
     if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {
@@ -118,7 +120,8 @@ fn write_sums(out: &mut [f32], sums: &MatrixRowSlice, go_on: bool) {
     numbers.for_each(|(out, sum)| *out = if go_on { *out + sum } else { *sum });
 }
 
-/// Packs `length` numbers of `rows` rows of `left` into `slices`, padded with zeros.
+/// Packs `length` numbers of each of `rows` rows of `left` into `slices`, starting at row `first`
+/// and column `begin`. Pads incomplete slices with zeros.
 fn pack_rows(
     left: MatrixRows<'_>,
     first: usize,

@@ -74,7 +74,7 @@ impl CheckedModelFolder {
     }
 
     /// Returns the vector space of the model. Reads and hashes all files that determine the
-    /// vectors, so that models are never confused.
+    /// vectors, so that models are never confused. Fails if a file cannot be read.
     pub fn space(&self) -> Result<ModelVectorSpace, ModelFolderError> {
         self.compute_space(&self.tokenizer()?, &self.weights()?)
     }

@@ -35,7 +35,8 @@ pub(crate) struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads the tokenizer of a model's folder. Fails if a token id is not below `vocabulary`.
+    /// Reads the tokenizer of a model's folder. Fails if a token id is not below `vocabulary`, the
+    /// number of tokens that the model knows.
     pub(crate) fn read(folder: &Path, vocabulary: usize) -> Result<Self, ModelFolderError> {
         let file = folder.join("tokenizer.json");
         if let Some(bytes) = read_tokenizer_file(&file)? {
@@ -299,7 +300,7 @@ fn word_chars_max() -> usize {
     WORD_CHARS_MAX
 }
 
-/// Normalizer of a tokenizer, such as lower case.
+/// Rules by which a tokenizer normalizes a text, such as conversion to lower case.
 #[derive(Deserialize)]
 struct TokenNormalizer {
     clean_text: bool,

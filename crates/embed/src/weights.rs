@@ -25,7 +25,7 @@ pub(crate) struct ModelWeights {
     path: PathBuf,
     file: File,
     tensors: HashMap<String, TensorEntry>,
-    /// Position in the weights file at which the tensors begin.
+    /// Byte position in the weights file at which the tensors begin.
     data_start: u64,
     /// Prefix of the names of all tensors in the file.
     prefix: &'static str,
@@ -40,7 +40,8 @@ struct TensorEntry {
 }
 
 impl ModelWeights {
-    /// Opens the file at `path` and parses its head.
+    /// Opens the file of weights at `path` and parses its head. Fails if the file is missing or
+    /// damaged.
     pub(crate) fn open(path: &Path) -> Result<Self, ModelFolderError> {
         let unreadable = |err| ModelFolderError::unreadable(path, &err);
         let damaged = |what: String| ModelFolderError::damaged(path, what);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toolgate_embed::EmbeddingModel;
 
-/// A text, and its vector by `reference.py`.
+/// A text, and the vector that `reference.py` computed for it.
 #[derive(Deserialize)]
 struct ReferenceVector {
     text: String,

@@ -1,4 +1,4 @@
-//! Documents that an index receives, and the description of a chunk in search results.
+//! Documents that an index receives, and descriptions of chunks for search results.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -17,9 +17,9 @@ pub struct VectorSpace {
 /// Role of a text that is turned into a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingRole {
-    /// Role of a text that is a search query.
+    /// The text is a search query.
     Query,
-    /// Role of a text that is content to be found.
+    /// The text is content that a search can find.
     Chunk,
 }
 

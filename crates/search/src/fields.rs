@@ -1,6 +1,7 @@
-//! Parts of a chunk that a search covers.
+//! Fields of a chunk in which a search looks for words.
 
-/// Part of a chunk that is searched for words. Each part has its own word counts and length.
+/// Field of a chunk in which a search looks for words. Each field has its own word counts and
+/// length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum ChunkField {
@@ -8,11 +9,11 @@ pub enum ChunkField {
     Name = 0,
     /// Names that enclose the chunk: types, modules, headings.
     Within = 1,
-    /// Field with the path of the chunk's file.
+    /// Path of the chunk's file.
     Path = 2,
-    /// Field with the signature of the chunk's definition.
+    /// Signature of the chunk's main definition.
     Head = 3,
-    /// Field with the doc comment of the chunk's definition.
+    /// Doc comment of the chunk's definitions.
     Doc = 4,
     /// Text of the chunk without the doc comment, but with the signature.
     Body = 5,

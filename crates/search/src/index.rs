@@ -51,15 +51,15 @@ pub enum IndexLocation<'p> {
     Memory,
 }
 
-/// State of a search index when it was opened.
+/// Result of opening a search index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexOpenOutcome {
-    /// State of a new, empty index.
+    /// There was no index, so an empty index was created.
     Created,
-    /// State of an index that existed before.
+    /// The index existed before and is used unchanged.
     Existing,
-    /// An unusable index was deleted and replaced by an empty one. The text is the reason: it
-    /// completes a sentence that begins with "it".
+    /// The index was unusable. It was deleted and replaced by an empty index. The text is the
+    /// reason: it completes a sentence that begins with "it".
     Rebuilt(String),
 }
 
@@ -74,13 +74,13 @@ pub enum IndexError {
     /// index.
     #[error("another process is writing the search index; try again later")]
     Busy(String),
-    /// Error because the input of the operation is invalid.
+    /// The input of the operation is invalid. The text is the reason.
     #[error("{0}")]
     Refused(String),
-    /// Error because the caller cancelled the operation.
+    /// The caller cancelled the operation.
     #[error("the search was cancelled")]
     Canceled,
-    /// Error because the disk or another resource failed during the operation.
+    /// The disk or another resource failed during the operation. The text is the reason.
     #[error("cannot use the search index: {0}")]
     Failed(String),
 }
@@ -96,9 +96,9 @@ struct SearchIndexInner {
     folder: Option<(PathBuf, IndexDirectory)>,
     words: tantivy::Index,
     fields: IndexSchemaFields,
-    /// Vectors by the built-in model.
+    /// Vectors that the built-in model computed.
     static_vectors: VectorStore,
-    /// Vectors by the configured model.
+    /// Vectors that the configured model computed. `None` if no model is configured.
     model_vectors: Option<VectorStore>,
     /// Flag that is set while an index in memory has a writer.
     writer_flag: Arc<Mutex<bool>>,
@@ -108,10 +108,11 @@ struct SearchIndexInner {
 
 impl SearchIndex {
     /// Opens the search index at `place`. Deletes an unusable index and replaces it by an empty
-    /// one.
+    /// index.
     ///
     /// `model` is the space of the configured model's vectors. Vectors of another model are
-    /// deleted, but the rest of the index is kept.
+    /// deleted, but the rest of the index is kept. Fails if the index cannot be read, or if another
+    /// process writes to an unusable index.
     pub fn open(
         place: IndexLocation<'_>,
         model: Option<&VectorSpace>,
@@ -138,7 +139,8 @@ impl SearchIndex {
     }
 
     /// Returns the writer of the index, or `None` while any process has a writer. Dropping the
-    /// writer or ending its process releases the write lock.
+    /// writer or ending its process releases the write lock. Fails if the lock file cannot be
+    /// opened.
     pub fn writer(&self) -> Result<Option<SearchIndexWriter>, IndexError> {
         let right = match &self.inner.folder {
             Some((folder, _)) => header::lock_writing(folder)?.map(IndexWriteLock::Folder),
@@ -165,9 +167,10 @@ impl SearchIndex {
     }
 }
 
-/// Exclusive right to write to a search index.
+/// Write lock of a search index, as the writer of the index holds it.
 enum IndexWriteLock {
-    /// Lock on a file of the index folder. The lock ends with the process.
+    /// Lock on a file of the index folder. The operating system releases the lock when the process
+    /// ends.
     Folder(#[allow(dead_code, reason = "kept, not read")] File),
     /// Flag that is set while an index in memory has a writer.
     Memory(Arc<Mutex<bool>>),
@@ -245,7 +248,7 @@ fn open_folder(
     Ok((index, why.map_or(IndexOpenOutcome::Created, IndexOpenOutcome::Rebuilt)))
 }
 
-/// Opens the index of words in `folder` after verifying every file.
+/// Opens the index of words in `folder` after verifying every file. Fails if a file is damaged.
 fn open_words(folder: &Path, model: Option<&VectorSpace>) -> Result<SearchIndex, IndexError> {
     let (schema, fields) = schema::build_schema();
     let directory = IndexDirectory::open_or_create(&folder.join(header::WORDS_FOLDER))?;

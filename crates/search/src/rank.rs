@@ -75,8 +75,8 @@ pub struct RankedCandidate {
     pub score: f32,
 }
 
-/// Ranks the candidates of a search by the rules for searches with the server's tools. See
-/// [`rank_by_rules`].
+/// Ranks the candidates of a search by [`RankingRules::TOOLS`], and returns at most `top` of them,
+/// the best first. See [`rank_by_rules`].
 pub fn rank(
     question: &WeightedQuery,
     averages: &IndexStatistics,

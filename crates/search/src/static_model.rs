@@ -124,8 +124,9 @@ impl StaticEmbeddingModel {
         is_whole.then_some(Self { bytes, words, dimensions, gains })
     }
 
-    /// Serializes a model file. For each word, `table` contains the vector in queries and the
-    /// vector in code. The words may be in any order.
+    /// Serializes a model file. `gains` are the weights of the fields of a chunk. For each word,
+    /// `table` contains the vector in queries and the vector in code. The words may be in any
+    /// order.
     pub fn encode(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
         let dimensions = table.first().map_or(0, |it| it.1.len());
         let mut rows: Vec<_> = table.iter().map(|it| (hash_word(&it.0), [&it.1, &it.2])).collect();
@@ -183,12 +184,12 @@ impl StaticEmbeddingModel {
         }
     }
 
-    /// Returns the vector that `word` has in queries.
+    /// Returns the vector that `word` has in queries. `None` if the model does not know `word`.
     pub fn word_in_query(&self, word: &str) -> Option<WordVector<'_>> {
         self.row_index(word).map(|at| self.row(0, at))
     }
 
-    /// Returns the vector that `word` has in code.
+    /// Returns the vector that `word` has in code. `None` if the model does not know `word`.
     pub fn word_in_code(&self, word: &str) -> Option<WordVector<'_>> {
         self.row_index(word).map(|at| self.row(1, at))
     }
@@ -263,12 +264,13 @@ pub fn space() -> VectorSpace {
     StaticEmbeddingModel::built_in().space()
 }
 
-/// Returns the built-in vector of a query. See [`StaticEmbeddingModel::embed_query`].
+/// Returns the built-in model's vector of the query `text`. `None` if the model knows no word of
+/// the query.
 pub fn embed_query(text: &str) -> Option<Vec<f32>> {
     StaticEmbeddingModel::built_in().embed_query(text)
 }
 
-/// Returns the built-in vector of a chunk. See [`StaticEmbeddingModel::embed_chunk`].
+/// Returns the built-in model's vector of a chunk. `None` if the model knows no word of the chunk.
 pub fn embed_chunk(texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
     StaticEmbeddingModel::built_in().embed_chunk(texts)
 }

@@ -40,7 +40,7 @@ pub enum VectorsError {
     /// The vector is invalid: it cannot be stored or searched for.
     #[error("{0}")]
     Refused(String),
-    /// Error because the caller cancelled the search.
+    /// The caller cancelled the search.
     #[error("the search was cancelled")]
     Canceled,
     /// The folder of the vectors could not be read or written.
@@ -57,10 +57,10 @@ pub enum VectorsError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VectorPrecision {
-    /// Precision with which each number of a vector takes one byte.
+    /// Each number of a vector takes one byte.
     Fine,
-    /// Precision with which each number of a vector takes two bits, a quarter of
-    /// [`VectorPrecision::Fine`]. Use it if the cosine is only one of several scores.
+    /// Each number of a vector takes two bits, a quarter of [`VectorPrecision::Fine`]. Use this
+    /// precision if the cosine is only one of several scores.
     Coarse,
 }
 
@@ -90,7 +90,8 @@ struct VectorStoreState {
 
 impl VectorStore {
     /// Opens the store of vectors of `space` in `folder`, which is created if missing. Also returns
-    /// a message for each unusable block. The vectors of such a block must be computed again.
+    /// a message for each unusable block (file of vectors). The vectors of such a block must be
+    /// computed again. Fails if the folder is unreadable or `space` has too many dimensions.
     pub fn open(
         folder: &Path,
         space: &VectorSpace,
@@ -102,7 +103,7 @@ impl VectorStore {
         Ok((store, messages))
     }
 
-    /// Creates an empty store of vectors in memory.
+    /// Creates an empty store of vectors in memory. Fails if `space` has no dimensions or too many.
     pub fn in_memory(
         space: &VectorSpace,
         precision: VectorPrecision,
@@ -143,15 +144,16 @@ impl VectorStore {
         self.inner.state().snapshot.clone()
     }
 
-    /// Loads blocks of vectors that other processes wrote, and drops damaged blocks. Returns a
-    /// message for each unusable block.
+    /// Loads blocks (files of vectors) that other processes wrote, and drops damaged blocks.
+    /// Returns a message for each unusable block. Fails if the folder is unreadable.
     pub fn refresh(&self) -> Result<Vec<String>, VectorsError> {
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)
     }
 
-    /// Stores `vectors` durably. Content that already has a vector keeps it. Only the process that
-    /// holds the index's write lock may call this. Batches of some thousand vectors are best.
+    /// Stores `vectors` durably. A hash that already has a vector keeps that vector. Only the
+    /// process that holds the index's write lock may call this. Batches of some thousand vectors
+    /// are best. Fails if a vector is invalid or the file cannot be written.
     pub fn append(&self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), VectorsError> {
         let VectorStoreInner { folder, space, precision, .. } = &*self.inner;
         let precision = *precision;
@@ -190,8 +192,9 @@ impl VectorStore {
         Ok(())
     }
 
-    /// Removes vectors that are not `wanted`, merges the rest into one block, and returns the
-    /// number of removed vectors. Only the process that holds the index's write lock may call this.
+    /// Removes the vectors of hashes for which `wanted` returns false, and merges the rest into one
+    /// block. Returns the number of removed vectors. Only the process that holds the index's write
+    /// lock may call this. Fails if the block cannot be written.
     pub fn retain(&self, wanted: &dyn Fn(ChunkHash) -> bool) -> Result<usize, VectorsError> {
         let VectorStoreInner { folder, space, precision, .. } = &*self.inner;
         let precision = *precision;
@@ -258,7 +261,7 @@ impl VectorStoreInner {
 
     /// Opens the usable blocks of vectors among the files `there` in `folder`, in order. Appends a
     /// message about each unusable block to `messages`. Returns `None` if a file has vanished
-    /// meanwhile.
+    /// meanwhile. Fails if a file is unreadable.
     fn read_blocks(
         &self,
         folder: &Path,
@@ -311,9 +314,9 @@ impl VectorStoreInner {
     }
 }
 
-/// Returns the index of the first block that is merged with `new` new vectors. Blocks that are not
-/// much larger than everything after them are merged. This keeps the number of blocks low, and each
-/// vector is rewritten only a few times.
+/// Returns the index of the first block that is merged with `new` new vectors. A block is merged if
+/// it is not much larger than everything after it. So there are few blocks, and each vector is
+/// rewritten only a few times.
 fn merge_start(blocks: &[Arc<VectorBlock>], new: usize) -> usize {
     let crowded = blocks.len() >= BLOCKS_MAX;
     let mut from = blocks.len();
@@ -328,7 +331,8 @@ fn merge_start(blocks: &[Arc<VectorBlock>], new: usize) -> usize {
     from
 }
 
-/// Lists the stored vectors in `blocks`. For a hash in several blocks, the newest comes last.
+/// Lists the stored vectors in `blocks`. If several blocks contain a hash, its newest vector comes
+/// last.
 fn existing_rows(blocks: &[Arc<VectorBlock>]) -> impl Iterator<Item = (u64, VectorRowSource<'_>)> {
     blocks.iter().flat_map(|block| {
         let hashes = block.hashes().iter().enumerate();

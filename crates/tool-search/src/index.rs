@@ -12,7 +12,7 @@ pub(crate) const FIELDS: usize = 5;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToolWordPosting {
     pub(crate) tool: u32,
-    /// Number of occurrences of the word in each field, at most 255.
+    /// Number of occurrences of the word in each field, at most 255 for a field.
     pub(crate) counts: [u8; FIELDS],
 }
 

@@ -8,9 +8,9 @@ use crate::signature::signature;
 /// Longest sentence of a tool's description in its line, in characters.
 const SENTENCE_CHARS_MAX: usize = 160;
 
-/// Returns the text that describes one tool in a search answer: its call and a sentence. `effects`
-/// says in one word what the tool may do. A `~` after the arguments marks that information about
-/// arguments is missing.
+/// Returns the text that describes one tool in a search answer: its name with the arguments, and a
+/// sentence. `effects` says in one word what the tool may do. A `~` after the arguments marks that
+/// information about arguments is missing.
 pub fn tool_line(name: &str, effects: &str, description: &str, input_schema: &Value) -> String {
     let arguments = signature(input_schema);
     let mark = if arguments.is_lossy { " ~" } else { "" };

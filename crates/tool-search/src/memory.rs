@@ -1,4 +1,5 @@
-//! Questions that led to a call of a tool. They are an additional field of the tool.
+//! Remembers queries that led to a call of a tool. Search treats these queries as an additional
+//! field of the tool.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +11,7 @@ const QUESTIONS_PER_TOOL: usize = 10;
 const TOOLS_MAX: usize = 64;
 /// Maximum number of words of a query that are remembered.
 const WORDS_MAX: usize = 32;
-/// Longest part of a query that is remembered as text, in characters.
+/// Longest start of a query that is remembered as text, in characters.
 const TEXT_CHARS_MAX: usize = 100;
 /// Maximum number of remembered queries in a tool's search hint.
 const HINT_QUESTIONS_MAX: usize = 3;

@@ -20,7 +20,7 @@ const EMPTY_WORDS: [&str; 63] = [
 const CLAUSE_WORDS_MIN: usize = 5;
 /// Minimum number of words of a query's last clause, which has no clause after it.
 const LAST_CLAUSE_WORDS_MIN: usize = 2;
-/// Maximum number of clauses of a query that count by themselves.
+/// Maximum number of clauses of a query that are ranked separately.
 const CLAUSES_MAX: usize = 12;
 /// Longest query that is read, in bytes.
 const QUESTION_BYTES_MAX: usize = 4 << 10;

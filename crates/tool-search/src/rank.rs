@@ -43,14 +43,16 @@ pub struct RankedTool {
 /// Estimate of whether the best found tool does what the query asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BestToolConfidence {
-    /// Estimate that the best found tool fits the query.
+    /// The best found tool probably fits the query.
     Fits,
-    /// Probably no tool fits the query. The tools are ranked by words that say little.
+    /// Probably no tool fits the query, because even the best tool has too little in common with
+    /// it.
     NearestOnly,
 }
 
 /// Ranks the tools in `view` for `question`, best first and ties by id. `memory` contains earlier
-/// questions that led to calls, `meaning` the cosines by a sentence model.
+/// questions that led to calls, and `meaning` the similarity of each tool's vector to that of the
+/// question.
 ///
 /// Tools that the caller may not see influence neither order nor scores.
 pub fn rank(
@@ -82,7 +84,7 @@ pub fn rank(
     (ranked, if fits { BestToolConfidence::Fits } else { BestToolConfidence::NearestOnly })
 }
 
-/// The part of a tool's score that one word of a query adds.
+/// Contribution of one word of a query to a tool's score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolWordScore {
     /// Word of the query, stemmed as in the index.
@@ -140,7 +142,7 @@ fn promote_names(
     true
 }
 
-/// Computation of the tools' scores by words.
+/// Scorer of tools by the words of a query.
 struct ToolWordScorer<'a> {
     index: &'a ToolSearchIndex,
     view: &'a CallerVisibleTools,
@@ -235,7 +237,8 @@ impl ToolWordScorer<'_> {
     }
 
     /// Returns true if the tool at the index position `at` contains enough words of a short
-    /// question. For long questions, the words do not show if a tool fits.
+    /// question, or if the question is long. For long questions, the words do not show if a tool
+    /// fits. Returns false if `at` is `None`.
     fn covers(&self, question: &ToolSearchQuery, at: Option<usize>) -> bool {
         let Some(at) = at else { return false };
         if question.words.len() > SHORT_WORDS_MAX {

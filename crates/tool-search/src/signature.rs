@@ -8,10 +8,9 @@ const OPTIONAL_MAX: usize = 14;
 const VALUES_MAX: usize = 8;
 /// Longest default of an argument that a tool's signature shows, in characters.
 const DEFAULT_CHARS_MAX: usize = 20;
-/// Deepest level of references, lists and choices in a schema that a tool's signature follows.
+/// Deepest level of references, lists and alternatives in a schema that a tool's signature follows.
 const DEPTH_MAX: usize = 6;
-/// Maximum number of types that a tool's signature contains. A schema may refer to itself in many
-/// places.
+/// Maximum number of types that a tool's signature contains, because a schema may refer to itself.
 const TYPES_MAX: usize = 200;
 
 /// The arguments of a tool in one line.
@@ -171,7 +170,8 @@ impl ToolSignatureWriter<'_> {
         }
     }
 
-    /// Writes one level of an object argument's type. Deeper levels are left out.
+    /// Writes the type of an object argument with the arguments directly in it. Deeper levels are
+    /// left out.
     fn object_type(&mut self, property: &Value, depth: usize) -> String {
         let Some(properties) = property.get("properties").and_then(Value::as_object) else {
             return "obj".to_owned();

@@ -1,4 +1,5 @@
-//! The texts and schemas of the two tools that a client sees in place of all others.
+//! The texts and schemas of the tools that a client sees instead of all others: `tools_search`,
+//! `tools_call` and `tools_read`.
 
 use std::fmt::Write as _;
 

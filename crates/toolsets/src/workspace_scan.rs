@@ -1,4 +1,4 @@
-//! Scans a workspace for items such as prompts or skills. Each use scans again.
+//! Scans a workspace for items such as prompts or skills. Each request for the items scans again.
 
 mod file_cache;
 mod shared_task;
@@ -94,6 +94,7 @@ where
     }
 
     /// Returns the reason why the latest scan skipped the item for which `is_meant` returns true.
+    /// `None` if the scan skipped no such item.
     pub(crate) fn left_out_reason(
         &self,
         is_meant: impl Fn(&SkippedFile) -> bool,

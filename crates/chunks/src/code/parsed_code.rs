@@ -1,12 +1,13 @@
-//! The definitions that a parse finds in a text, and their form as bytes between processes.
+//! Holds the definitions that a parse finds in a text, and encodes them to send them between
+//! processes.
 
 use std::ops::Range;
 
 use crate::lines::LineIndexedText;
 use crate::outline::{OutlinePart, OutlinePartKind, TextOutline, limit_names};
 
-/// Maximum number of bytes of the enclosing names that one definition has or adds. They are copied
-/// to the definitions inside it.
+/// Maximum total length, in bytes, of the enclosing names that a definition has itself and those
+/// that it adds. The names are copied to all definitions inside it.
 const SCOPE_BYTES_MAX: usize = 64 << 10;
 
 /// Definitions that a parse found in a text.
@@ -105,7 +106,7 @@ fn put_part(bytes: &mut Vec<u8>, part: &OutlinePart) {
     }
 }
 
-/// Appends `number` to `bytes`. Texts are so short that every number fits.
+/// Appends `number` to `bytes` as four bytes. Texts are so short that every number fits.
 fn put_number(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
 }

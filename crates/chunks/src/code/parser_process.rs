@@ -10,8 +10,8 @@ use crate::memory::ParseMemoryCounter;
 
 /// Maximum number of bytes of a request to parse: the longest text, with the name of its language.
 pub const PARSE_REQUEST_BYTES_MAX: usize = BYTES_MAX + 1 + u8::MAX as usize;
-/// Maximum number of bytes of the answer to a request to parse. A text with more definitions counts
-/// as too complex.
+/// Maximum number of bytes of the answer to a request to parse. A text whose definitions need more
+/// bytes is reported as too complex.
 pub const PARSE_ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The first byte of a parser's answer without definitions: the text is too complex to parse.
@@ -22,8 +22,8 @@ const PARSED: u8 = 1;
 /// The process that parses code for all threads of this process. `None` if this process parses code
 /// itself.
 ///
-/// The value is global. If callers passed it on, a caller that forgot to do so would parse hostile
-/// text in the server.
+/// The value is global on purpose: a caller that forgot to pass it on would parse hostile text in
+/// the server.
 static PARSER_PROCESS: RwLock<Option<Arc<dyn CodeParserProcess>>> = RwLock::new(None);
 
 /// Access to a process that parses code, see [`set_parser_process`].
@@ -99,7 +99,7 @@ fn decode_request(request: &[u8]) -> Option<(&str, &str)> {
     (text.len() <= BYTES_MAX).then_some((lang, text))
 }
 
-/// Error if an answer is not one that [`answer_parse_request`] gives for the text.
+/// Error for an answer that [`answer_parse_request`] cannot have produced for the text.
 struct InvalidParserAnswer;
 
 /// Decodes a parser's answer for the text of `lines`. Returns `Ok(None)` if the text is too
@@ -117,8 +117,8 @@ fn decode_answer(
     }
 }
 
-/// Decodes `message` as a request to parse, and as the answer to a request with `text`. Panics if a
-/// message that was read cannot be read again.
+/// Decodes `message` as a request to parse, and as a parser's answer about `text`. Panics if a
+/// decoded message cannot be encoded and decoded again.
 #[cfg(all(any(fuzzing, test), feature = "grammars"))]
 pub(crate) fn check_message(text: &str, message: &[u8]) {
     if let Some(requested) = decode_request(message) {
@@ -133,8 +133,8 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
 }
 
-/// Parses `text` by the grammar of the language `lang`, and decodes the encoded answer. Panics if
-/// that fails.
+/// Parses `text` by the grammar of the language `lang`, encodes the answer and decodes it. Panics
+/// if the answer is invalid.
 #[cfg(all(any(fuzzing, test), feature = "grammars"))]
 pub(crate) fn check_parse(lang: &str, text: &str) {
     let answer = answer_parse_request(&encode_request(lang, text));
@@ -159,7 +159,8 @@ mod tests {
         fn broken( {\n";
     const CSHARP: &str = "namespace Zoo;\n\nclass Okapi\n{\n    void Feed() { }\n}\n";
 
-    /// Answers with a function, and records if the answers were accepted.
+    /// Fake parser process that answers requests with a function, and records which answers the
+    /// caller accepted.
     struct FakeParserProcess {
         answer: fn(&[u8]) -> Option<Vec<u8>>,
         was_accepted: Mutex<Vec<bool>>,
@@ -179,7 +180,8 @@ mod tests {
         }
     }
 
-    /// Returns the answer to a request to parse `text`, without its first byte.
+    /// Returns the encoded definitions in the answer to a request to parse `text`, without the
+    /// first byte of the answer.
     fn encoded(lang: &str, text: &str) -> Vec<u8> {
         let answer = answer_parse_request(&encode_request(lang, text));
         assert_eq!(answer[0], PARSED);

@@ -45,7 +45,7 @@ pub(super) fn parse_code(
     Some(ParsedDefinitions { parts, line_depths, package })
 }
 
-/// Walk through a syntax tree, which builds the outline of the text.
+/// Builder of a text's outline, which walks through the syntax tree of the text.
 struct OutlineBuilder<'w, 't> {
     lines: &'w LineIndexedText<'t>,
     grammar: &'static LoadedGrammar,
@@ -66,19 +66,19 @@ struct SyntaxTreeLevel {
     /// Index of the definition that contains the children of the node.
     outer: Option<usize>,
     lead: Option<LeadingComments>,
-    /// Wrapper around the node's children that belongs to the first definition in it, for example
-    /// `export`.
+    /// Position of a wrapper around the node's children, such as `export`. The wrapper belongs to
+    /// the first definition among the children.
     wrapper: Option<DefinitionWrapperPosition>,
     /// Last line of the previous child node that is not a comment.
     last_line: Option<usize>,
 }
 
-/// Start of the syntax around a definition, such as `export`.
+/// Position of a wrapper around a definition, such as `export`.
 #[derive(Clone, Copy)]
 struct DefinitionWrapperPosition {
-    /// Start of the wrapper (such as `export`) in the text.
+    /// Byte position in the text at which the wrapper, such as `export`, starts.
     start: usize,
-    /// Start of the wrapper (such as `export`) in the text, after its attributes.
+    /// Byte position in the text of the wrapper, such as `export`, after its attributes.
     head: usize,
 }
 
@@ -231,7 +231,8 @@ impl<'t> OutlineBuilder<'_, 't> {
         (start.row.min(most), last.min(most))
     }
 
-    /// Records the depth of the first syntax node that begins a line.
+    /// Records `depth` for the line that `node` begins, unless another syntax node begins that
+    /// line. A node after comments that belong to it is one level deeper.
     fn record_depth(&mut self, node: Node<'_>, depth: u32, level: &SyntaxTreeLevel) {
         let start = node.start_position();
         let Some(border) = self.line_depths.get_mut(start.row) else { return };
@@ -247,7 +248,8 @@ impl<'t> OutlineBuilder<'_, 't> {
         }
     }
 
-    /// Adds the definition in the syntax node `node` to the outline, if it has a name.
+    /// Adds the definition in the syntax node `node` to the outline, and returns its index. Returns
+    /// `None` if the definition has no name or the outline is full.
     fn add_definition(
         &mut self,
         node: Node<'_>,
@@ -292,9 +294,9 @@ impl<'t> OutlineBuilder<'_, 't> {
         Some(self.parts.len() - 1)
     }
 
-    /// Finds the first line up to `last` that defines something and is not indented further than
-    /// line `first`. Such a line cannot be inside the definition that begins at `first`, so a
-    /// closing bracket is missing before it.
+    /// Returns the first line after `first`, up to `last`, that defines something and is not
+    /// indented further than line `first`. Such a line cannot be inside the definition that begins
+    /// at `first`, so a closing bracket is missing before it. `None` if there is no such line.
     fn find_swallowed(&mut self, first: usize, last: usize) -> Option<usize> {
         self.lines_left = self.lines_left.checked_sub(last - first)?;
         let indent = self.lines.indent(first);

@@ -13,7 +13,8 @@ use super::BYTES_HELD;
 /// block, and keep the alignment of `malloc`.
 const HEADER_BYTES: usize = 16;
 
-/// Installs the counting allocator in the parser. Must run before any other use of the parser.
+/// Makes tree-sitter, the parser library, use the counting allocator. Must run before any other use
+/// of the library.
 #[allow(unsafe_code, reason = "the parser takes its allocator once, for the whole process")]
 pub(crate) fn install_allocator() {
     static COUNTED: Once = Once::new();

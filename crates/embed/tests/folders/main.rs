@@ -1,4 +1,5 @@
-//! Model folders with faults, each with its error message, and all valid forms of model folders.
+//! Tests model folders with faults, each with its error message, and all valid formats of model
+//! folders.
 #![allow(clippy::disallowed_methods, reason = "a test creates the folder")]
 #![allow(clippy::unwrap_used, reason = "a missing value fails the test")]
 
@@ -12,7 +13,7 @@ use toolgate_embed::{CheckedModelFolder, EmbeddingModel};
 
 use model::{NumberFormat, PIECES, config, model, tokenizer, weights, write};
 
-/// Checks the error of opening a model folder after `change`.
+/// Applies `change` to a new model folder, and checks the error of opening the folder.
 #[track_caller]
 fn check(change: impl FnOnce(&Path), expected: &str) {
     let folder = model();
@@ -164,7 +165,7 @@ fn a_broken_or_unsupported_tokenizer_is_refused() {
     );
 }
 
-/// Returns the vectors of some texts by a model after `change`.
+/// Applies `change` to a new model folder, and returns the model's vectors of some texts.
 fn vectors(change: impl FnOnce(&Path)) -> Vec<Vec<f32>> {
     let folder = model();
     change(folder.path());

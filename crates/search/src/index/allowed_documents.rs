@@ -69,9 +69,9 @@ fn intersect(bits: &mut [u64], only: &[u64]) {
     }
 }
 
-/// Returns the documents of the segment at or below one of `prefixes`, as one bit for each
+/// Returns the documents of the segment at or below a path in `prefixes`, as one bit for each
 /// document. Paths are numbered in order, so a file is one number and the content of a folder is a
-/// range of numbers.
+/// range of numbers. Fails if the index is unreadable.
 fn with_prefixes(part: &IndexSegment, prefixes: &[String]) -> Result<Vec<u64>, IndexError> {
     let mut bits = vec![0_u64; (part.len() as usize).div_ceil(64)];
     let Some(paths) = &part.paths else { return Ok(bits) };

@@ -18,7 +18,7 @@ use crate::{ChunkSummary, DocumentFilter};
 /// Kind of match between the name of a definition and the query, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameMatchKind {
-    /// Match of a definition whose name equals the query.
+    /// The name of the definition equals the query.
     Exact,
     /// The name of the definition equals the query except for case.
     CaseInsensitive,
@@ -50,8 +50,8 @@ const MISSPELLED_CHARS_MIN: usize = 4;
 impl IndexSnapshot {
     /// Finds up to `limit` definitions in the index with a name like `query`, best first. The order
     /// is by [`NameMatchKind`], then functions and types first, then code before tests, then short
-    /// names first. In `Session::new` or `session.new`, the part before the last name is the
-    /// container. Definitions in this container come first.
+    /// names first. In `Session::new` or `session.new`, the text before the last name is the
+    /// container. Definitions in this container come first. Fails if the index is unreadable.
     pub fn find_named(
         &self,
         query: &str,
@@ -96,6 +96,7 @@ impl IndexSnapshot {
 
     /// Returns the allowed chunks of the index segment `part` that define the requested name, a
     /// name that begins with it, or a name with all its words. Upper and lower case count as equal.
+    /// Fails if the index is unreadable.
     fn find_similar(
         &self,
         part: &IndexSegment,
@@ -217,7 +218,7 @@ pub struct NameQuery {
     words: Vec<String>,
     /// Names of the requested containers (such as types or modules), in lower case.
     containers: Vec<String>,
-    /// Number of letters by which a name may differ from the requested one.
+    /// Number of letters by which a found name may differ from the requested name.
     edits_max: usize,
 }
 
@@ -268,7 +269,7 @@ impl NameQuery {
         &self.words
     }
 
-    /// Returns the number of letters by which a name may differ from the requested one and still
+    /// Returns the number of letters by which a name may differ from the requested name and still
     /// match.
     pub fn edits_max(&self) -> usize {
         self.edits_max

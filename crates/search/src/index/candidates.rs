@@ -39,10 +39,10 @@ pub struct FoundCandidates {
 const CANDIDATES_PER_CHECK: usize = 64;
 
 impl IndexSnapshot {
-    /// Returns the chunks that may match a query: the best by words, the best by each kind of
-    /// vector, and those that the query names exactly, with all their scores.
+    /// Returns the chunks that may match a query: the best by words, the best by each source of
+    /// vectors, and those that the query names exactly, with all their scores.
     ///
-    /// Cancels the search once `wanted` returns false.
+    /// Fails if the index is unreadable, or once `wanted` returns false, which cancels the search.
     pub fn candidates(
         &self,
         question: Option<&WeightedQuery>,

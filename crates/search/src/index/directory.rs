@@ -59,7 +59,8 @@ pub(super) struct IndexCommitStamp {
 }
 
 impl IndexDirectory {
-    /// Opens the index folder at `path`. Creates it if it is missing.
+    /// Opens the index folder at `path`, and creates a missing folder. Fails if the folder cannot
+    /// be created.
     pub(super) fn open_or_create(path: &Path) -> io::Result<Self> {
         create_folder(path)?;
         let inner = IndexDirectoryInner { path: path.to_owned(), verified: Mutex::default() };
@@ -67,6 +68,7 @@ impl IndexDirectory {
     }
 
     /// Returns the identity of the last commit to the index, to detect commits of other processes.
+    /// Fails if the index file is unreadable.
     pub(super) fn commit_stamp(&self) -> io::Result<IndexCommitStamp> {
         let meta = fs::metadata(self.file_path(Path::new("meta.json")))?;
         Ok(IndexCommitStamp {
@@ -77,7 +79,7 @@ impl IndexDirectory {
         })
     }
 
-    /// Lists the names of the files in the index folder.
+    /// Lists the names of the files in the index folder. Fails if the folder is unreadable.
     pub(super) fn file_names(&self) -> io::Result<Vec<PathBuf>> {
         fs::read_dir(&self.inner.path)?.map(|entry| Ok(entry?.file_name().into())).collect()
     }
@@ -126,8 +128,8 @@ pub(super) fn folder_bytes(folder: &Path) -> u64 {
     entries.flatten().map(of).sum()
 }
 
-/// Writes the file at `path` atomically: if the process is killed meanwhile, the previous file
-/// stays.
+/// Writes `bytes` to the file at `path` atomically: if the process is killed meanwhile, the
+/// previous file stays. Fails if the file cannot be written.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -139,7 +141,7 @@ pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Locks the file at `path` until the returned `File` is dropped or the process ends. If `wait` is
 /// set, waits up to 10 seconds for another process. Returns `None` if another process still holds
-/// the lock.
+/// the lock. Fails if the file cannot be opened.
 pub(super) fn lock_file(path: &Path, wait: bool) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -284,7 +286,7 @@ impl Directory for IndexDirectory {
         Ok(DirectoryLock::from(Box::new(file)))
     }
 
-    /// Returns a handle without effect. Tantivy does not call this function here: readers check
+    /// Returns a handle without effect, because readers of this index check
     /// [`IndexDirectory::commit_stamp`] instead.
     fn watch(&self, _: WatchCallback) -> tantivy::Result<WatchHandle> {
         Ok(WatchHandle::empty())

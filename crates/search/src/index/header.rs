@@ -63,7 +63,7 @@ impl IndexHeader {
 
 /// State of an index folder.
 pub(super) enum IndexFolderState {
-    /// State of a folder that contains no index.
+    /// The folder contains no index.
     Empty,
     /// The folder contains an index that this program version can use.
     Usable,
@@ -72,7 +72,7 @@ pub(super) enum IndexFolderState {
     Unusable(String),
 }
 
-/// Returns the state of the index in `folder`.
+/// Returns the state of the index in `folder`. Fails if the folder is unreadable.
 pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> {
     let bytes = match fs::read(folder.join(HEADER_FILE)) {
         Ok(bytes) => bytes,
@@ -98,7 +98,8 @@ pub(super) fn read_state(folder: &Path) -> Result<IndexFolderState, IndexError> 
     })
 }
 
-/// Writes the index header of this program version. This is the last step of creating an index.
+/// Writes the index header of this program version to `folder`, as the last step of creating an
+/// index. Fails if the file cannot be written.
 pub(super) fn write_header(folder: &Path) -> Result<(), IndexError> {
     let header = serde_json::to_vec(&IndexHeader::current()).map_err(std::io::Error::other)?;
     directory::write_atomically(&folder.join(HEADER_FILE), &header)?;
@@ -106,7 +107,7 @@ pub(super) fn write_header(folder: &Path) -> Result<(), IndexError> {
 }
 
 /// Deletes the index in `folder`, except the configured model's vectors and the lock files. The
-/// caller must hold both locks.
+/// caller must hold the locks for opening and for writing. Fails if a file cannot be deleted.
 pub(super) fn delete_index(folder: &Path) -> Result<(), IndexError> {
     let gone = [
         fs::remove_file(folder.join(HEADER_FILE)),
@@ -125,14 +126,14 @@ pub(super) fn delete_index(folder: &Path) -> Result<(), IndexError> {
 }
 
 /// Returns the lock for opening, creating and deleting the index in `folder`. Waits up to 10
-/// seconds for another process. Dropping the file releases the lock.
+/// seconds for another process, and then fails. Dropping the file releases the lock.
 pub(super) fn lock_opening(folder: &Path) -> Result<File, IndexError> {
     directory::lock_file(&folder.join(OPEN_LOCK_FILE), true)?
         .ok_or_else(|| IndexError::Busy(folder.display().to_string()))
 }
 
 /// Returns the lock for writing to the index in `folder`, or `None` if another process holds the
-/// lock. Dropping the file releases the lock.
+/// lock. Dropping the file releases the lock. Fails if the lock file cannot be opened.
 pub(super) fn lock_writing(folder: &Path) -> Result<Option<File>, IndexError> {
     Ok(directory::lock_file(&folder.join(WRITE_LOCK_FILE), false)?)
 }

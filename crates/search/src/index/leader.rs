@@ -27,12 +27,12 @@ pub struct IndexLeaderStatus {
     pub silent_for: Duration,
 }
 
-/// Records heartbeats of the process that writes an index, as modification times of the status file
-/// at this path.
+/// Handle that records heartbeats of the process that writes an index. A heartbeat is the
+/// modification time of the status file at this path.
 #[derive(Debug, Clone)]
 pub struct IndexLeaderHeartbeat(PathBuf);
 
-/// Content of the heartbeat file of the process that writes an index.
+/// Content of the status file: the process that writes an index, and whether the index is complete.
 #[derive(Serialize, Deserialize)]
 struct IndexLeaderRecord {
     complete: bool,

@@ -68,7 +68,8 @@ impl BestWordMatches {
         Self { limit, heap: BinaryHeap::new(), total: 0 }
     }
 
-    /// Returns the best chunks of the search, in no particular order.
+    /// Returns the best chunks of the search, in no particular order: the number of the index
+    /// segment and the document id of each.
     pub(super) fn into_chunks(self) -> impl Iterator<Item = (usize, DocId)> {
         self.heap.into_iter().map(|Reverse((_, _, Reverse(found)))| found)
     }

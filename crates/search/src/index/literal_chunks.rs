@@ -23,7 +23,7 @@ const FILE_CHUNKS_MAX: usize = 50;
 impl IndexSnapshot {
     /// Adds to `keys` the chunks that define a name in `question`, where upper and lower case count
     /// as equal. From the files that `question` names, also adds the chunks that match the words of
-    /// `question` best.
+    /// `question` best. Fails if the index is unreadable or `wanted` returns false.
     pub(super) fn add_literal_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,
@@ -72,7 +72,7 @@ fn documents_with_term(
 }
 
 /// Returns the allowed chunks of the files that the query's `literals` name. `None` if there are no
-/// such files.
+/// such files. Fails if the index is unreadable.
 fn chunks_of_files(
     part: &IndexSegment,
     literals: &QueryLiterals,

@@ -1,5 +1,5 @@
-//! Fields of tantivy's documents. An indexed file is one such document, followed by one for each of
-//! its chunks.
+//! Fields of the documents in tantivy, the library of the word index. An indexed file is one such
+//! document, and so is each of its chunks.
 
 use serde::{Deserialize, Serialize};
 use tantivy::schema::{
@@ -29,7 +29,7 @@ pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 pub(super) struct IndexSchemaFields {
     /// Texts of a chunk by which it is searched, in the order of [`crate::fields::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
-    /// Whole path of the indexed file. All documents with one path are deleted together.
+    /// Complete path of the indexed file. All documents with one path are deleted together.
     pub(super) path: Field,
     /// Field with the tags of a file, each in lower case.
     pub(super) tag: Field,
@@ -57,12 +57,14 @@ pub(super) struct StoredFileMetadata {
 }
 
 impl IndexedDocumentVersion {
-    /// Encodes a document's etag, a 0 byte and the fingerprint. The etag contains no 0 byte.
+    /// Encodes a document's etag, a 0 byte and the document's fingerprint `stamp`. The etag
+    /// contains no 0 byte.
     fn encode(etag: &str, stamp: &[u8]) -> Vec<u8> {
         [etag.as_bytes(), &[0], stamp].concat()
     }
 
-    /// Decodes the etag and the fingerprint of a document from the bytes in the index.
+    /// Decodes the etag and the fingerprint of a document from the bytes in the index. `None` if
+    /// the bytes are invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let etag = String::from_utf8(bytes[..end].to_vec()).ok()?;
@@ -139,7 +141,8 @@ pub(super) fn build_schema() -> (Schema, IndexSchemaFields) {
     (schema.build(), fields)
 }
 
-/// Returns the tokenizers of the word index: [`words`], and one that does not split a text.
+/// Returns the tokenizers of the word index: a tokenizer that splits a text into [`words`], and a
+/// tokenizer that does not split a text.
 pub(super) fn tokenizers() -> TokenizerManager {
     let tokenizers = TokenizerManager::new();
     tokenizers.register("words", WordTokenizer::default());

@@ -128,17 +128,20 @@ impl IndexSegment {
         Ok(())
     }
 
-    /// Returns the stored metadata of the file with the document id `doc`.
+    /// Returns the stored metadata of the file with the document id `doc`. Fails if the segment is
+    /// unreadable.
     pub(super) fn file(&self, doc: DocId) -> Result<StoredFileMetadata, IndexError> {
         self.read_stored(doc)
     }
 
-    /// Returns the stored metadata of the chunk with the document id `doc`.
+    /// Returns the stored metadata of the chunk with the document id `doc`. Fails if the segment is
+    /// unreadable.
     pub(super) fn chunk(&self, doc: DocId) -> Result<StoredChunkMetadata, IndexError> {
         self.read_stored(doc)
     }
 
-    /// Returns the document id of the file that contains the chunk `doc`.
+    /// Returns the document id of the file that contains the chunk `doc`. Fails if the segment is
+    /// damaged.
     pub(super) fn file_of(&self, doc: DocId) -> Result<DocId, IndexError> {
         let number = u32::try_from(self.numbers.get_val(doc)).ok();
         number
@@ -146,7 +149,8 @@ impl IndexSegment {
             .ok_or_else(|| IndexError::Damaged("a chunk belongs to no file".to_owned()))
     }
 
-    /// Returns the description of the chunk with the document id `doc`.
+    /// Returns the description of the chunk with the document id `doc`. Fails if the segment is
+    /// unreadable.
     pub(super) fn chunk_summary(&self, doc: DocId) -> Result<ChunkSummary, IndexError> {
         Ok(self.chunk(doc)?.into_summary(&self.file(self.file_of(doc)?)?))
     }
@@ -160,7 +164,7 @@ impl IndexSegment {
     }
 }
 
-/// Returns all terms of an index column, in order.
+/// Returns all terms of an index column, in order. Fails if the column is unreadable.
 fn column_terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
     let mut terms = Vec::with_capacity(column.num_terms());
     let mut all = column.dictionary().stream()?;

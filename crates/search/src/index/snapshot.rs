@@ -83,7 +83,8 @@ pub enum VectorSource {
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl IndexSnapshot {
-    /// Returns the fingerprint and etag of each document, by path.
+    /// Returns the fingerprint and etag of each document, by path. Fails if the index is
+    /// unreadable.
     pub fn documents(&self) -> Result<BTreeMap<String, IndexedDocumentVersion>, IndexError> {
         catch_panics(|| {
             let mut documents = BTreeMap::new();
@@ -123,7 +124,8 @@ impl IndexSnapshot {
     }
 
     /// Parses `text` and weighs its words by the number of chunks that contain them. The number is
-    /// an estimate: that of the field in which most chunks contain the word.
+    /// an estimate: that of the field in which most chunks contain the word. Fails if the index is
+    /// unreadable.
     pub fn weigh_question(&self, text: &str) -> Result<WeightedQuery, IndexError> {
         catch_panics(|| {
             let mut failed = None;
@@ -149,8 +151,8 @@ impl IndexSnapshot {
         vectors.vector(vectors.slot_of(part.hash(doc))?)
     }
 
-    /// Returns up to `most` chunks of the index without a vector of the configured model, one for
-    /// each hash, roughly the newest first.
+    /// Returns up to `most` chunks of the index without a vector of the configured model, one chunk
+    /// for each hash, roughly the newest first. Fails if the index is unreadable.
     pub fn unembedded(&self, most: usize) -> Result<Vec<UnembeddedChunk>, IndexError> {
         let Some(model) = &self.inner.model_vectors else { return Ok(Vec::new()) };
         catch_panics(|| {
@@ -175,7 +177,7 @@ impl IndexSnapshot {
         })
     }
 
-    /// Returns the newest snapshot of `index`.
+    /// Returns the newest snapshot of `index`. Fails if the index is damaged or unreadable.
     pub(super) fn newest(index: &SearchIndex) -> Result<Self, IndexError> {
         let mut latest = index.inner.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = index.inner.folder.as_ref().map(|(_, folder)| folder);

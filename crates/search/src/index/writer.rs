@@ -27,14 +27,15 @@ const QUEUED_BYTES_MAX: usize = 4 << 20;
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// Number of the built-in model's vectors that are written at once.
 const VECTORS_BUFFERED_MAX: usize = 8_192;
-/// Minimum number of index segments of similar size that are merged into one.
+/// Minimum number of index segments of similar size that are merged to a larger segment.
 const MERGED_SEGMENTS_MIN: usize = 3;
 /// Number of documents up to which index segments count as similar in size.
 const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
 /// Share of deleted documents, from 0 to 1, above which an index segment is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
-/// Exclusive right to change an index, with the changes since the last commit.
+/// Writer of an index: the exclusive right to change the index, and the changes since the last
+/// commit.
 ///
 /// Background threads run from the first change until [`SearchIndexWriter::finish`].
 pub struct SearchIndexWriter {
@@ -121,7 +122,8 @@ impl SearchIndexWriter {
     }
 
     /// Adds vectors of the configured model. Each vector applies to every chunk with its hash. The
-    /// next snapshot of the index includes the vectors.
+    /// next snapshot of the index includes the vectors. Fails if a vector is invalid or cannot be
+    /// written.
     pub fn add_vectors(&mut self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), IndexError> {
         let Some(model) = &self.index.inner.model_vectors else {
             let why = "no embedding model is configured";
@@ -220,7 +222,8 @@ impl SearchIndexWriter {
         Ok(())
     }
 
-    /// Merges segments in the background, if there are too many.
+    /// Merges index segments in the background, if there are too many. Fails if the index cannot be
+    /// read.
     fn merge(&mut self) -> Result<(), IndexError> {
         let Some(working) = &mut self.active else { return Ok(()) };
         if let Some(merging) = &mut working.merging {
@@ -239,7 +242,8 @@ impl SearchIndexWriter {
         Ok(())
     }
 
-    /// Deletes vectors that belong to no chunk, if there are many.
+    /// Deletes vectors that belong to no chunk, if there are many. Fails if the index is unreadable
+    /// or a file cannot be written.
     fn delete_unused_vectors(&self) -> Result<(), IndexError> {
         let snapshot = self.index.snapshot()?;
         let chunks = snapshot.counts().chunks;
@@ -279,8 +283,8 @@ fn wait_for_merge(mut merging: Pin<Box<SegmentMergeFuture>>) -> Result<(), Index
     }
 }
 
-/// Checks the result of a merge. If all its documents were deleted meanwhile, tantivy does not find
-/// the segments. This is not an error.
+/// Returns the error of a merge of index segments, if any. If all documents of the segments were
+/// deleted meanwhile, tantivy does not find the segments, which is not an error.
 fn check_merge(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), IndexError> {
     match merged {
         Ok(_) | Err(TantivyError::InvalidArgument(_)) => Ok(()),
@@ -296,7 +300,8 @@ fn merge_policy() -> LogMergePolicy {
     policy
 }
 
-/// Deletes files that a writer left behind when it was killed.
+/// Deletes files of the index that a writer left behind when it was killed. Files that cannot be
+/// deleted stay until the next call. Fails if the index cannot be locked or read.
 fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
     let Some((_, folder)) = &index.inner.folder else { return Ok(()) };
     let locked = folder.acquire_lock(&META_LOCK);

@@ -7,9 +7,11 @@ use super::{
     place_candidates, spread_scores,
 };
 
-/// Maximum number of further chunks of a file that count and are returned with the best one.
+/// Maximum number of chunks of a file that are scored and returned in addition to the file's best
+/// chunk.
 pub const MORE_MAX: usize = 3;
-/// Smallest score of a further chunk, as a share of the score of the file's best chunk.
+/// Smallest score of an additional chunk of a file, as a share of the score of the file's best
+/// chunk.
 const MORE_SCORE_SHARE_MIN: f32 = 0.25;
 
 /// A file in the search result, and its best chunks.
@@ -17,7 +19,7 @@ const MORE_SCORE_SHARE_MIN: f32 = 0.25;
 pub struct RankedFile {
     /// The best chunk of the file, with the score of the file.
     pub best: RankedCandidate,
-    /// Positions of further chunks of the file in the list of candidates, the best first. At most
+    /// Indexes of additional chunks of the file in the list of candidates, the best first. At most
     /// [`MORE_MAX`].
     pub more: Vec<usize>,
 }
@@ -29,7 +31,7 @@ impl From<RankedCandidate> for RankedFile {
     }
 }
 
-/// Ranks the files of the candidates, and returns at most `top` of them, the best first. Further
+/// Ranks the files of the candidates, and returns at most `top` of them, the best first. Additional
 /// good chunks of a file improve its rank. Exact matches come first, as in
 /// [`super::rank_by_rules`].
 pub fn rank_files(
@@ -99,7 +101,7 @@ fn group(placed: Vec<ScoredCandidate>, candidates: &[ChunkCandidate]) -> Vec<Vec
 }
 
 /// Returns the score of a file from the `scores` of its best chunks: the probability that any of
-/// them matches, if they were independent and each but the first counted by `weight`.
+/// these chunks matches, if they were independent. `weight` applies to every score but the first.
 fn file_score(weight: f32, scores: impl Iterator<Item = f32>) -> f32 {
     let misses = scores.take(1 + MORE_MAX).enumerate().map(|(at, score)| match at {
         0 => 1.0 - score,

@@ -50,7 +50,7 @@ struct BestCandidateScores {
     model: f32,
 }
 
-/// Computation of the features by which candidates are ranked.
+/// Extractor of the features by which the candidates of a search are ranked.
 struct RankingFeatureExtractor<'l> {
     table: &'l StaticEmbeddingModel,
     question: &'l WeightedQuery,
@@ -207,7 +207,8 @@ struct NameMatchFeatures {
     /// Share of the words in a definition's name that are in the query, from 0 to 1.
     share: f32,
     similar: WordSimilarityFeatures,
-    /// Match of the first word of the name with that of the query: equality and similarity.
+    /// Match of the first word of the name with that of the query: equality (0 or 1) and
+    /// similarity.
     first_word: (f32, f32),
     parts: f32,
 }

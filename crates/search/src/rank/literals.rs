@@ -41,8 +41,8 @@ pub struct QueryLiteralName {
     pub containers: Vec<String>,
     /// Word under which the index contains the complete name.
     whole_word: Option<String>,
-    /// True if the name consists of several words, as `parse_header` does. Few other names then
-    /// have the same indexed word.
+    /// True if the name consists of several words, as `parse_header` does. Few other names are
+    /// indexed as the word of such a name.
     has_parts: bool,
 }
 
@@ -317,7 +317,7 @@ fn quoted_phrases(query: &str) -> Vec<String> {
     phrases
 }
 
-/// Returns true if `c` is a mark around a word of a query that does not belong to the word.
+/// Returns true if `c` is punctuation around a word of a query, such as a quote or a bracket.
 fn is_wrapper(c: char) -> bool {
     matches!(
         c,

@@ -9,7 +9,7 @@ pub struct RankingNetwork {
     pub hidden: usize,
     /// Mean of each input of the network, which is subtracted before scaling.
     pub means: Vec<f32>,
-    /// Factor for each input of the network after its mean is subtracted.
+    /// Factor for each input of the network, applied after the mean is subtracted.
     pub scales: Vec<f32>,
     /// Weights of each hidden neuron, followed by its bias.
     pub hidden_weights: Vec<f32>,
@@ -43,6 +43,7 @@ impl RankingNetwork {
     }
 
     /// Parses a network from `bytes`: the numbers of inputs and neurons, then all numbers in order.
+    /// `None` if `bytes` is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let numbers: Vec<u32> = bytes
             .chunks_exact(4)

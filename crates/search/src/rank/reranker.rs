@@ -94,8 +94,8 @@ fn is_test(candidate: &ChunkCandidate) -> bool {
         || summary.within.iter().any(|it| TEST_CONTAINERS.contains(&it.as_str()))
 }
 
-/// Returns the bonus of a function with a name of one word for words of the query in the names that
-/// contain it and in its path. A word in the function's own name counts already.
+/// Returns the bonus, in logits, for a function with a name of one word. The bonus depends on the
+/// words of the query that occur in the function's path or enclosing names, but not in its name.
 fn owner_bonus(rules: &RankingRules, question: &WeightedQuery, candidate: &ChunkCandidate) -> f32 {
     let Some(name) = candidate.summary.names.first() else { return 0.0 };
     let mut parts = 0;

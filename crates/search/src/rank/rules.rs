@@ -24,7 +24,7 @@ pub struct RankingRules {
     /// Penalty, in logits, for each better chunk of the same file, so that results cover several
     /// files.
     pub same_file_penalty: f32,
-    /// Weight of each chunk of a file but the best in the score of the file, from 0 to 1.
+    /// Weight, from 0 to 1, of every chunk except the best in the score of the chunk's file.
     pub more_chunks_weight: f32,
 }
 

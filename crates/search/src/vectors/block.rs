@@ -84,7 +84,7 @@ enum VectorRowStorage {
 
 /// Reason why a block of vectors cannot be used.
 pub(super) enum VectorBlockError {
-    /// Error because the file of the block does not exist any more.
+    /// The file of the block does not exist any more.
     Missing,
     /// The file of the block is damaged, or belongs to another version or vector space.
     Invalid(String),
@@ -102,7 +102,8 @@ impl From<io::Error> for VectorBlockError {
 }
 
 impl VectorBlock {
-    /// Opens the block of vectors in the file `name` of `folder`.
+    /// Opens the block of vectors in the file `name` of `folder`. Fails if the file is missing or
+    /// invalid.
     pub(super) fn open(
         folder: &Path,
         name: VectorBlockName,
@@ -234,7 +235,8 @@ impl VectorBlock {
         }
     }
 
-    /// Reads the bytes of the stored vector `index` into the buffer `room`.
+    /// Reads the bytes of the stored vector `index` into the buffer `room`. `None` if they are
+    /// unreadable.
     fn read_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
         room.resize(self.row_bytes, 0);
         match &self.rows {

@@ -18,9 +18,9 @@ pub struct QuantizedQueryVector {
     /// Numbers of the query vector at coarse precision as bit planes: all lowest bits first, then
     /// the next bits, and so on.
     pub(super) planes: Vec<u64>,
-    /// Level that represents 0 in the bit planes.
+    /// Quantized level that represents the number 0 in the bit planes.
     pub(super) zero_level: i64,
-    /// Difference between two neighbouring levels in the bit planes.
+    /// Difference between the numbers of two neighbouring levels in the bit planes.
     level_step: f32,
     /// Sum of the quantized levels of all numbers of the query vector.
     level_sum: i64,
@@ -115,7 +115,8 @@ impl<'b> QuantizedVectorRow<'b> {
         parts.is_some_and(|(sum, rest)| crc32fast::hash(rest) == u32::from_le_bytes(*sum))
     }
 
-    /// Parses `bytes` as a stored vector whose sign bits are in `code`.
+    /// Parses `bytes` as a stored vector whose sign bits are in `code`. `None` if `bytes` is too
+    /// short.
     pub(super) fn parse(
         bytes: &'b [u8],
         code: &'b [u8],

@@ -39,8 +39,8 @@ impl VectorSlotTable {
         Self { shift, bucket_starts, entries }
     }
 
-    /// Returns the slot (number) of the vector for `hash`. If there are several, returns the
-    /// newest.
+    /// Returns the slot (number) of the vector for `hash`, or of the newest if there are several.
+    /// `None` if there is no vector.
     pub(super) fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         let bucket = usize::try_from(hash.0 >> self.shift).unwrap_or_default();
         let entries = self.bucket_starts[bucket] as usize..self.bucket_starts[bucket + 1] as usize;

@@ -72,18 +72,20 @@ impl VectorSnapshot {
         self.len() == 0
     }
 
-    /// Returns the slot (number) of the vector for the content hash `hash`.
+    /// Returns the slot (number) of the vector for the content hash `hash`, or `None` if there is
+    /// no vector.
     pub fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         self.data.slot_table.slot_of(hash)
     }
 
-    /// Returns the content hash of the vector in `slot`.
+    /// Returns the content hash of the vector in `slot`, or `None` if `slot` does not exist.
     pub fn hash_at(&self, slot: u32) -> Option<ChunkHash> {
         let (block, index) = self.locate(slot)?;
         Some(block.hash(index))
     }
 
-    /// Returns the vector in `slot`, with the precision that was stored.
+    /// Returns the vector in `slot`, with the precision that was stored. `None` if it is
+    /// unreadable.
     pub fn vector(&self, slot: u32) -> Option<Vec<f32>> {
         let (block, index) = self.locate(slot)?;
         block.with_row(index, &mut Vec::new(), |row| row.to_vector(self.data.space.dimensions))
@@ -110,7 +112,8 @@ impl VectorSnapshot {
     ///
     /// In a small store, every vector is compared exactly. In a large store, sign bits select
     /// candidates. The sign bits weighed by the query then reduce the candidates, without access to
-    /// the disk. Only the remaining vectors are compared exactly.
+    /// the disk. Only the remaining vectors are compared exactly. Fails once `wanted` returns
+    /// false.
     pub fn nearest(
         &self,
         query: &QuantizedQueryVector,
@@ -143,7 +146,7 @@ impl VectorSnapshot {
     }
 
     /// Returns the `most` slots (numbers of vectors) among `live` whose vectors differ least from
-    /// `query` in their sign bits.
+    /// `query` in their sign bits. Fails once `wanted` returns false.
     fn filter_by_code(
         &self,
         query: &QuantizedQueryVector,
@@ -199,7 +202,7 @@ impl VectorSnapshot {
     }
 
     /// Returns the `k` slots (numbers of vectors) among `slots` whose vectors have the largest
-    /// cosines with `query`.
+    /// cosines with `query`, with these cosines. Fails once `wanted` returns false.
     fn rank_exactly(
         &self,
         query: &QuantizedQueryVector,

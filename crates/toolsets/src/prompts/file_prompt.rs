@@ -17,8 +17,8 @@ use toolgate_world::Root;
 /// The maximum size of a filled prompt, including its files, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The tool whose permission is required for prompts that include workspace files or suggest file
-/// paths.
+/// Refuses an empty value for a required argument. Otherwise, the prompt would lose the lines that
+/// contain this argument.
 static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
 
 /// A prompt from a file of the workspace.
@@ -106,7 +106,7 @@ fn check_size(bytes: usize) -> Result<(), ToolError> {
     Err(ToolError::new(ToolErrorKind::TooLarge, message))
 }
 
-/// Returns the size in bytes of `data`, the content of an included file.
+/// Returns the size in bytes of `data`, the content of a file that a prompt includes.
 fn content_bytes(data: &ResourceData) -> usize {
     match data {
         ResourceData::Text(text) => text.len(),

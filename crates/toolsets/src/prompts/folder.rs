@@ -20,7 +20,8 @@ const ENTRIES_MAX: usize = 500;
 /// The maximum size of one prompt file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Source of the prompts in a folder of the workspace. Each request rereads the files that changed.
+/// The maximum size of a file that a prompt includes, in bytes. The file is sent to a model
+/// completely.
 pub struct PromptFolder {
     path: String,
     scan: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
@@ -64,7 +65,7 @@ impl PromptSource for PromptFolder {
     }
 }
 
-/// The name for a prompt file in error messages.
+/// The name of a prompt file in error messages.
 const ITEM_KIND: &str = "a prompt";
 
 /// Returns the path of the prompt `name` in the folder `path`.
@@ -73,7 +74,7 @@ fn file_path(path: &str, name: &str) -> String {
 }
 
 /// Reads the prompts in the folder `path`, and logs the skipped files. Returns the prompts sorted
-/// by name.
+/// by name. Fails if the call is canceled.
 fn refresh(
     root: &Root,
     path: &str,
@@ -88,7 +89,7 @@ fn refresh(
 }
 
 /// Returns the prompts in the folder `path`, and adds the skipped files to `left_out`. Rereads only
-/// files that changed since they were stored in `files`.
+/// files that changed since they were stored in `files`. Fails if the call is canceled.
 pub(super) fn read_folder(
     root: &Root,
     path: &str,

@@ -12,7 +12,7 @@ use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkStartPoin
 const PATHS_MAX: usize = 5_000;
 
 /// Returns the paths of entries in the folder part of `prefix` and below it. Paths of folders end
-/// in `/`.
+/// in `/`. Fails if the call is canceled.
 pub(super) fn complete_paths(
     root: &Root,
     prefix: &str,

@@ -74,7 +74,8 @@ const REQUIREMENTS: YamlValueRequirements = &[
 ];
 
 impl PromptFile {
-    /// Parses `text`, the content of a prompt file, as the prompt `name`.
+    /// Parses `text`, the content of a prompt file, as the prompt `name`. Fails if the text is
+    /// invalid.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, FileErrorWithLine> {
         if !is_name(name) {
             let why = format!("a prompt's name must be {NAME_RULE}");

@@ -29,7 +29,7 @@ impl PromptSettings {
     /// Checks the settings of prompts.
     ///
     /// # Errors
-    /// Describes the invalid setting and its fix.
+    /// Fails if a setting is invalid. The error names the setting and its fix.
     pub fn check(&self) -> Result<(), String> {
         match self.folder() {
             Some(folder) => uri_paths::check_folder("prompts.folder", folder),

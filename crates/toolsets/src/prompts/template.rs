@@ -35,7 +35,7 @@ pub(super) enum FilledPromptPart {
 
 impl PromptTemplate {
     /// Parses the template `body` of a prompt with `arguments`. The body starts on line `first` of
-    /// its file.
+    /// its file. Fails if the template has invalid markup or an unknown argument.
     pub(super) fn parse(
         body: &str,
         first: usize,
@@ -71,8 +71,8 @@ impl PromptTemplate {
         lines.any(|line| matches!(line, PromptTemplateLine::Include(_)))
     }
 
-    /// Returns the maximum size in bytes of the template filled with `arguments`, without the
-    /// included files.
+    /// Returns an upper bound, in bytes, for the size of the template filled with `arguments`. The
+    /// included files do not count.
     pub(super) fn bytes_max(&self, arguments: &PromptArguments) -> usize {
         let lines = self.0.iter().flat_map(|(_, lines)| lines);
         let pieces = lines.flat_map(|line| match line {
@@ -175,6 +175,7 @@ fn fill_line(pieces: &[PromptTextPiece], arguments: &PromptArguments) -> Option<
 }
 
 /// Returns the role that `line` sets, if `line` is a role comment such as `<!-- role: user -->`.
+/// Fails if the role is unknown.
 fn parse_role(line: &str) -> Result<Option<MessageRole>, String> {
     let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
     let role = comment.and_then(|comment| comment.trim().strip_prefix("role:"));
@@ -209,7 +210,8 @@ fn parse_line(line: &str, arguments: &[&str]) -> Result<PromptTemplateLine, Stri
     Ok(PromptTemplateLine::Text(split_pieces(line.trim_end(), arguments)?))
 }
 
-/// Splits a line of a prompt template into fixed text and placeholders.
+/// Splits a line of a prompt template into fixed text and placeholders. Fails if a placeholder is
+/// malformed or names an unknown argument.
 fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<PromptTextPiece>, String> {
     let mut pieces = Vec::new();
     let mut words = String::new();

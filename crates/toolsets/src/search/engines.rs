@@ -22,8 +22,8 @@ use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument};
 
 pub use toolgate_search::index::{IndexLeaderStatus, IndexOpenOutcome, NamedDefinition};
 
-/// The future of an engine operation. Dropping the future cancels the operation without leaving it
-/// partly done.
+/// The future of an engine operation. A dropped future cancels the operation, which then has no
+/// partial effect.
 pub type SearchEngineFuture<'e, T> =
     Pin<Box<dyn Future<Output = Result<T, SearchEngineError>> + Send + 'e>>;
 
@@ -54,8 +54,8 @@ pub trait SearchEngine: Send + Sync {
     /// nothing to do.
     fn open_index(&self) -> SearchEngineFuture<'_, IndexOpenOutcome>;
 
-    /// Acquires the right to write, which is released on drop. Returns `None` while another process
-    /// holds this right. The right of a process that died is released soon.
+    /// Acquires the write lock of the index, which is released on drop. Returns `None` while
+    /// another process holds the lock. The lock of a process that died is released soon.
     fn acquire_writer(&self) -> SearchEngineFuture<'_, Option<Box<dyn SearchEngineWriter>>>;
 
     /// Returns the committed documents by path.
@@ -86,8 +86,8 @@ pub trait SearchEngine: Send + Sync {
     /// [`NamespaceDocumentSource::Documents`] keep complete documents.
     fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>>;
 
-    /// Returns the process that holds the right to write. Returns `None` if this engine does not
-    /// know that process.
+    /// Returns the process that holds the write lock of the index. Returns `None` if this engine
+    /// does not know that process.
     fn leader(&self) -> SearchEngineFuture<'_, Option<IndexLeaderStatus>> {
         Box::pin(async { Ok(None) })
     }
@@ -97,7 +97,7 @@ pub trait SearchEngine: Send + Sync {
     fn reset(&self) -> SearchEngineFuture<'_, ()>;
 }
 
-/// The right to write into an engine. Searches see changes only after
+/// Writer of an engine's index, which holds the write lock. Searches see changes only after
 /// [`SearchEngineWriter::commit`].
 pub trait SearchEngineWriter: Send {
     /// Stores `documents`, each of which replaces the document at its path. If the engine rejects a
@@ -221,7 +221,7 @@ pub struct SearchEngineStatus {
     pub bytes: Option<u64>,
 }
 
-/// Search for candidates in an engine: words, vectors and limits.
+/// Query for the candidates in an engine: words, vectors, filter and limit.
 #[derive(Debug, Clone, Default)]
 pub struct SearchEngineQuery {
     /// Text of the query, if it contains any words.
@@ -232,8 +232,8 @@ pub struct SearchEngineQuery {
     pub model_vector: Option<Vec<f32>>,
     /// The filter on documents. Only chunks of documents that pass the filter can be candidates.
     pub filter: DocumentFilter,
-    /// The maximum number of candidates for each kind of search: by words, by static vectors and by
-    /// model vectors.
+    /// The maximum number of candidates for each method of search: by words, by static vectors and
+    /// by model vectors.
     pub limit: usize,
 }
 
@@ -244,7 +244,7 @@ pub struct SearchEngineMatches {
     /// Statistics of the complete index, from which word weights are computed.
     pub averages: IndexStatistics,
     /// The candidates without duplicates, in no order. All have word counts and similarities,
-    /// regardless of the kind of search that found them.
+    /// regardless of the method of search that found them.
     pub candidates: Vec<ChunkCandidate>,
     /// The number of matching chunks. `None` if the engine cannot count them cheaply.
     pub total: Option<u64>,

@@ -274,7 +274,7 @@ impl SearchNamesInput {
     }
 }
 
-/// The last definition on the previous page of `search.names`.
+/// The last definition on the previous page of `search.names`, as stored in the cursor.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LastListedDefinition {
     /// The number of definitions on all pages so far, including this page.

@@ -67,8 +67,8 @@ pub struct IndexFolders {
     pub documents: Option<PathBuf>,
 }
 
-/// Searches the workspace, further folders that the settings name, and documents that callers
-/// store.
+/// Service that searches the workspace, further folders that the settings name, and documents that
+/// callers store.
 pub struct SearchService {
     root: Root,
     settings: SearchSettings,
@@ -197,7 +197,7 @@ impl SearchService {
     }
 
     /// Returns at most `limit` definitions with a name like `query`, best match first, and the
-    /// state of the index.
+    /// state of the index. Fails if the namespace is unknown or the index is unavailable.
     pub(crate) async fn find_definitions(
         &self,
         ctx: &ToolContext,
@@ -228,8 +228,8 @@ impl SearchService {
         }
     }
 
-    /// Returns the time until which a search waits for its index to be brought up to date. After
-    /// that time, the search uses the current index.
+    /// Returns the time until which a search waits for its index to become up to date. After that
+    /// time, the search uses the current index.
     fn wait_until(&self, ctx: &ToolContext) -> Instant {
         let now = Instant::now();
         let half = ctx.deadline.saturating_duration_since(now) / 2;
@@ -237,7 +237,8 @@ impl SearchService {
     }
 
     /// Returns the root that contains the namespace of files `namespace`, and the namespace's
-    /// folder relative to this root.
+    /// folder relative to this root. Fails if there is no such namespace, or if it contains
+    /// documents.
     pub(crate) async fn resolve_files(
         &self,
         namespace: Option<&str>,
@@ -273,7 +274,8 @@ impl SearchService {
         all
     }
 
-    /// Brings the index of `namespace` up to date. Waits for this until the time `until`.
+    /// Brings the index of `namespace` up to date, and returns the state of the index. Waits at
+    /// most until the time `until`. Fails if the namespace is unknown or the index is unavailable.
     pub(crate) async fn refresh(
         &self,
         ctx: &ToolContext,
@@ -290,7 +292,7 @@ impl SearchService {
     }
 
     /// Puts `documents` into `namespace`, which is created if needed, and removes the documents
-    /// with the ids in `remove`.
+    /// with the ids in `remove`. Fails if the name is invalid or the index cannot be written.
     pub(crate) async fn upsert(
         &self,
         namespace: &str,
@@ -314,7 +316,7 @@ impl SearchService {
         changed.map_err(|err| unavailable_error(namespace, &err))
     }
 
-    /// Returns the name of the configured embedding model.
+    /// Returns the name of the configured embedding model, or `None` if none is configured.
     pub(crate) async fn model_name(&self) -> Option<String> {
         self.space().await.map(|space| space.model.clone())
     }
@@ -332,7 +334,7 @@ impl SearchService {
     }
 
     /// Returns the index for `key`. On first use, opens the index and starts the task that updates
-    /// it. `name` is the namespace in error messages.
+    /// the index. `name` is the name of the namespace for error messages.
     async fn open_collection(
         &self,
         key: &SearchableIndexKey,
@@ -409,7 +411,8 @@ impl SearchService {
         Arc::new(EmbeddedSearchEngine::new(folder, space, source, documents))
     }
 
-    /// Opens the folder outside the workspace that the settings list under `name`.
+    /// Opens the folder outside the workspace that the settings list under `name`. Fails if there
+    /// is no such folder.
     async fn open_root(&self, name: &str) -> Result<Root, ToolError> {
         let Some(path) = self.settings.namespaces.get(name).cloned() else {
             return Err(self.unknown_namespace(name).await);
@@ -426,6 +429,7 @@ impl SearchService {
     }
 
     /// Returns the filter on documents for `request`. Returns `None` if no document can match it.
+    /// Fails if the path in `request` leads out of the searched folder.
     fn build_filter(
         collection: &SearchableIndex,
         place: &NamespaceLocation,
@@ -443,7 +447,7 @@ impl SearchService {
 }
 
 /// Returns the PostgreSQL server that `settings` name, or `None` if this process stores the index.
-/// Does not connect yet.
+/// Does not connect yet. Fails if the settings are unusable.
 fn open_server(
     settings: &SearchEngineSettings,
 ) -> Result<Option<postgres::PostgresSearchServer>, String> {

@@ -183,7 +183,8 @@ pub(super) fn too_large(bytes: u64) -> FileErrorWithLine {
     ))
 }
 
-/// Parses the front matter of `text`. Returns the YAML text and its values.
+/// Parses the front matter of `text`. Returns the YAML text and its values. Fails if the front
+/// matter is missing or invalid.
 ///
 /// Many published skills have a description with a colon and without quotes. Such a value is
 /// accepted unchanged.

@@ -272,7 +272,8 @@ fn guard() -> ToolSpec {
     guard
 }
 
-/// Finds the file with the URI `uri`. Returns the file and its skill.
+/// Finds the file with the URI `uri`. Returns the file and its skill, or `None` if no skill has
+/// this file.
 fn find_file<'e>(
     entries: &'e [OfferedSkill],
     uri: &str,
@@ -283,7 +284,8 @@ fn find_file<'e>(
     })
 }
 
-/// Returns the direct children of the folder with the URI `uri` in a skill, by URI.
+/// Returns the direct children of the folder with the URI `uri` in a skill, by URI. Fails if there
+/// is no such folder.
 fn children(
     entries: &[OfferedSkill],
     uri: &str,

@@ -16,7 +16,7 @@ use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkFolder, W
 
 /// The maximum number of folder levels below a folder of skills that are searched.
 const DEPTH_MAX: usize = 4;
-/// The name for a skill in error messages.
+/// The name of a skill in error messages.
 const ITEM_KIND: &str = "a skill";
 /// The maximum number of folders that are searched for skills.
 const FOLDERS_MAX: usize = 4_000;
@@ -25,7 +25,7 @@ const FOLDERS_MAX: usize = 4_000;
 const SKILL_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
 /// Returns the skills in `folders`, and the built-in skill if `shipped` is true, in order of URI.
-/// Logs the skipped items.
+/// Logs the skipped items. Fails if the call is canceled.
 pub(super) fn find_skills(
     root: &Root,
     folders: &[String],
@@ -53,7 +53,8 @@ pub(super) fn find_skills(
     Ok(found)
 }
 
-/// Finds the skills in `folders`. Returns them by path, and the items that were skipped.
+/// Finds the skills in `folders`. Returns them by path, and the items that were skipped. Fails if
+/// the call is canceled.
 pub(super) fn search_folders(
     root: &Root,
     folders: &[String],
@@ -101,7 +102,7 @@ struct PendingSkillFolder {
 
 impl SkillFolderSearch<'_> {
     /// Finds the skills in the folder `top` of the workspace, and adds them to the result of this
-    /// search.
+    /// search. Fails if the call is canceled.
     fn search_folder(&mut self, top: &str) -> Result<(), ToolError> {
         let start = match self.root.walk_start(top) {
             Err(err) if err.fault == ToolErrorKind::NotFound => return Ok(()),
@@ -155,7 +156,7 @@ impl SkillFolderSearch<'_> {
     }
 
     /// Opens the entry `name` of the folder `level` for the search. Returns `None` if the entry is
-    /// neither a folder nor a symlink to a folder in the workspace.
+    /// neither a folder nor a symlink to a folder in the workspace. Fails if the call is canceled.
     fn enter(
         &mut self,
         level: &PendingSkillFolder,
@@ -275,8 +276,9 @@ impl SkillFolderSearch<'_> {
         Ok(Ok(parts))
     }
 
-    /// Returns the properties of the file at the path `at`. `bytes` is the total size of the
-    /// skill's files so far.
+    /// Returns the properties of the skill's file at the path `at`, or an inner error if the file
+    /// is too large. `bytes` is the total size of the skill's files so far. Fails if the file is
+    /// unreadable.
     fn file_info(
         &mut self,
         at: &Path,

@@ -33,7 +33,7 @@ impl SkillSettings {
     /// Checks the settings of skills.
     ///
     /// # Errors
-    /// Describes the first invalid setting and its fix.
+    /// Fails if a setting is invalid. The error names the first such setting and its fix.
     pub fn check(&self) -> Result<(), String> {
         self.folders.iter().try_for_each(|folder| uri_paths::check_folder("skills.folders", folder))
     }

@@ -266,8 +266,8 @@ pub(super) fn assigned_kind(node: Node<'_>) -> Option<OutlinePartKind> {
     }
 }
 
-/// Returns the signature of the definition `node` on one line: from `from` (default: its start) up
-/// to the body.
+/// Returns the signature of the definition `node` on one line: from the byte `from` (by default the
+/// start of `node`) up to the body.
 pub(super) fn head(
     node: Node<'_>,
     grammar: &LoadedGrammar,
@@ -293,7 +293,8 @@ pub(super) fn head(
     bare[..bare.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
 }
 
-/// Returns the end of the signature of the definition `node`: the start of its body.
+/// Returns the byte position at which the signature of the definition `node` ends: the start of the
+/// body.
 fn head_end(node: Node<'_>, text: &str) -> usize {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field));
     if let Some(body) = node.child_by_field_name("body") {

@@ -24,7 +24,8 @@ impl Drop for KilledTestProcess {
     }
 }
 
-/// Starts this test program again, for the test `name` only.
+/// Starts this test program again, for the test `name` only. Returns the process and the lines that
+/// it prints.
 fn start(name: &str, folder: &Path) -> (KilledTestProcess, Receiver<String>) {
     let name = format!("index::tests::processes::{name}");
     let mut child = Command::new(std::env::current_exe().unwrap())

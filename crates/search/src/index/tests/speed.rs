@@ -79,7 +79,8 @@ fn unheard(number: u8) -> String {
     format!("qqzz{}{}", char::from(b'a' + number / 26), char::from(b'a' + number % 26))
 }
 
-/// Returns the durations of the parts of a search: by words alone, by vectors alone, ranking alone.
+/// Returns the durations of the steps of a search: parsing the query, search by words, search by
+/// vectors, and ranking.
 fn parts_of_one(snapshot: &IndexSnapshot, query: &str) -> [Duration; 4] {
     let filter = DocumentFilter::default();
     let at = Instant::now();

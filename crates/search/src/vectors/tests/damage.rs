@@ -1,4 +1,4 @@
-//! Tests of damaged, missing and foreign files.
+//! Tests that a vector store survives damaged, missing and foreign files.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Tests with many appends, merges and readers.
+//! Tests a vector store with many appends, merges and readers.
 
 use std::collections::BTreeMap;
 use std::fs;

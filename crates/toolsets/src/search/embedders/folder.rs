@@ -29,8 +29,8 @@ pub(super) struct FolderEmbeddingModel {
     folder: Arc<CheckedModelFolder>,
     space: OnceLock<VectorSpace>,
     slot: Arc<Mutex<LoadedModelSlot>>,
-    /// Semaphore with the permit to embed a query. It is separate from the permit to embed chunks,
-    /// so that a query never waits for a batch of chunks.
+    /// Semaphore with the permit to embed a query. Chunks have a separate permit, so that a query
+    /// never waits for a batch of chunks.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     idle: Duration,
@@ -144,7 +144,7 @@ impl Embedder for FolderEmbeddingModel {
     }
 }
 
-/// Texts to embed with a model, and everything that is needed to embed them.
+/// Texts to embed, and the model folder with which to embed them.
 struct EmbeddingJob {
     texts: Vec<String>,
     role: EmbeddingRole,
@@ -179,8 +179,8 @@ impl EmbeddingJob {
         Ok(vectors)
     }
 
-    /// Returns the embedding model, after opening it if needed. Concurrent calls wait for the
-    /// opening.
+    /// Returns the embedding model, and opens it first if needed. Concurrent calls wait until it is
+    /// open. Fails if the model cannot be opened.
     fn open_model(&self) -> Result<Arc<EmbeddingModel>, EmbedderUnavailable> {
         let mut slot = lock(&self.slot);
         if let Some(model) = &slot.model {

@@ -75,7 +75,7 @@ impl fmt::Display for DecimalMoneyAmount {
 pub struct EndpointApiKey(Option<String>);
 
 impl EndpointApiKey {
-    /// Returns the API key to send to the endpoint.
+    /// Returns the API key to send to the endpoint, or `None` if no key is needed.
     pub(super) fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }

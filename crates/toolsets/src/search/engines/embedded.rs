@@ -81,7 +81,7 @@ impl EmbeddedSearchEngine {
 }
 
 /// Runs `work` on a blocking thread. `work` receives a function that returns false once the
-/// caller's future was dropped.
+/// caller's future was dropped. Fails if `work` fails or panics.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SearchEngineError> + Send + 'static,
 ) -> Result<T, SearchEngineError> {
@@ -234,7 +234,7 @@ impl SearchEngine for EmbeddedSearchEngine {
 }
 
 /// Opens the index in `folder`. If that index cannot be written or has another version, opens a new
-/// index in memory.
+/// index in memory. Fails if the index is damaged.
 fn open(
     folder: Option<&std::path::Path>,
     model: Option<&VectorSpace>,
@@ -250,7 +250,7 @@ fn open(
 }
 
 /// Updates `index` to match the documents in `store`. The two differ if an earlier server died
-/// after writing only one of them.
+/// after writing only one of them. Does nothing while another process writes the index.
 fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), SearchEngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };

@@ -11,7 +11,7 @@ use super::StoredDocument;
 #[derive(Serialize, Deserialize)]
 pub(super) struct PersistedDocument {
     path: String,
-    /// A file name as bytes. Its extension selects how the text is cut into chunks.
+    /// A file name as bytes. The extension selects how the text is cut into chunks.
     stamp: Vec<u8>,
     etag: String,
     commit: Option<String>,

@@ -123,7 +123,8 @@ struct PostgresSearchEngine {
 }
 
 impl PostgresSearchEngine {
-    /// Returns the tables of the namespace, and opens the index on first use.
+    /// Returns the tables of the namespace, and opens the index on first use. Fails if the database
+    /// fails.
     async fn tables(&self) -> Result<Arc<NamespaceTables>, SearchEngineError> {
         let cached = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match cached {
@@ -154,7 +155,8 @@ impl PostgresSearchEngine {
         Ok((tables, outcome))
     }
 
-    /// Indexes all documents that callers have stored in the namespace again.
+    /// Indexes all documents that callers have stored in the namespace again. Fails if the database
+    /// fails.
     async fn restore_documents(
         &self,
         tables: &Arc<NamespaceTables>,
@@ -178,7 +180,8 @@ impl PostgresSearchEngine {
         Ok(())
     }
 
-    /// Acquires the right to write. Returns `None` if another process holds this right.
+    /// Acquires the write lock of the namespace. Returns `None` if another process holds the lock.
+    /// Fails if the database fails.
     async fn try_lock_writer(
         &self,
         tables: Arc<NamespaceTables>,

@@ -1,4 +1,4 @@
-//! Checks that every engine on a database server must pass.
+//! Checks that every search engine on a database server must pass.
 #![allow(clippy::disallowed_methods, reason = "a test reads its corpus itself")]
 #![allow(clippy::cast_precision_loss, reason = "few chunks")]
 
@@ -87,8 +87,7 @@ pub(super) async fn fill(engine: &dyn SearchEngine, documents: Vec<StoredDocumen
     writer.commit().await.unwrap();
 }
 
-/// Returns the right to write, after waiting until the database has noticed that the last writer is
-/// gone.
+/// Waits until the database has noticed that the last writer is gone, and returns a new writer.
 pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn SearchEngineWriter> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

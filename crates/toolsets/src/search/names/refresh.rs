@@ -55,7 +55,7 @@ struct FileDefinitions {
 
 impl FileDefinitions {
     /// Reads the definitions in the file at `path`. Returns `None` if the file cannot be read.
-    /// Subtracts the parsed bytes from `left`.
+    /// Subtracts the parsed bytes from `left`. Fails if the call is canceled.
     fn read(
         root: &Root,
         path: &str,

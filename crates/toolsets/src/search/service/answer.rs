@@ -34,7 +34,8 @@ mod query_hints;
 mod quoted_phrases;
 mod title;
 
-/// The maximum number of candidates that the search engine returns for each kind of search.
+/// The maximum number of candidates that the search engine returns for each method of search, such
+/// as by words.
 const CANDIDATES_MAX: usize = 150;
 /// The maximum time to wait for the query's vector. A search also waits at most half of the call's
 /// remaining time.
@@ -129,8 +130,8 @@ pub(super) struct SearchAnswerInputs<'a> {
     pub(super) is_last: bool,
 }
 
-/// The model's vector of a query, the time that the model took in milliseconds, and a note if there
-/// is no vector.
+/// The model's vector of a query, and the time that the model took in milliseconds. If there is no
+/// vector, a note gives the reason.
 #[derive(Clone, Default)]
 pub(super) struct QueryVector {
     vector: Option<Vec<f32>>,
@@ -142,6 +143,7 @@ impl SearchAnswerInputs<'_> {
     /// Runs the search once. Returns `None` if a file has changed since it was indexed.
     ///
     /// `known` stores the query's vector between attempts, so that the model is called only once.
+    /// Fails if the engine fails or the call is canceled.
     pub(super) async fn run(
         self,
         ctx: &ToolContext,
@@ -229,7 +231,8 @@ impl SearchAnswerInputs<'_> {
     }
 
     /// Returns the candidates for `query`. If the query contains a name that does not exist,
-    /// returns the candidates for the corrected query, and a note about the correction.
+    /// returns the candidates for the corrected query, and a note about the correction. Fails if
+    /// the engine fails.
     async fn find_candidates(
         &self,
         query: SearchEngineQuery,
@@ -405,7 +408,8 @@ fn rank_matches(
     ranked
 }
 
-/// Adds two vectors and normalizes the sum. If one vector is missing, returns the other vector.
+/// Adds two vectors and scales the sum to length 1. If one vector is missing, returns the other
+/// vector. `None` if both are missing.
 fn combine(computed: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>> {
     match (computed, given) {
         (Some(computed), Some(given)) => {
@@ -464,7 +468,7 @@ impl UnreadSearchHit {
     }
 }
 
-/// Returns the name of the main definition in a passage of code or settings.
+/// Returns the name of the main definition in a passage of code or settings. `None` for other text.
 fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
     match summary.kind {
         ChunkKind::Function | ChunkKind::Type | ChunkKind::Code | ChunkKind::Key => {
@@ -474,7 +478,7 @@ fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
     }
 }
 
-/// Reads the files of passages again, so that an answer contains their current text.
+/// Reader of the files of passages, so that an answer contains the current text of the passages.
 struct PassageReader<'r> {
     root: &'r Root,
     watch: &'r DiskWorkMonitor,
@@ -482,7 +486,7 @@ struct PassageReader<'r> {
     files: BTreeMap<String, CurrentFileContent>,
 }
 
-/// The current content of a file, for the text of its passages.
+/// The current content of a file, from which the text of passages is copied.
 struct CurrentFileContent {
     text: String,
     /// The git commit of the file. `None` if the file is not in git, or differs from this commit.
@@ -492,7 +496,7 @@ struct CurrentFileContent {
 
 impl PassageReader<'_> {
     /// Reads the file of the passage `summary`. Returns `None` if the file has changed since it was
-    /// indexed.
+    /// indexed. Fails if the call is canceled.
     fn read(&mut self, summary: &ChunkSummary) -> Result<Option<&CurrentFileContent>, ToolError> {
         let path = &summary.path;
         if !self.files.contains_key(path) {

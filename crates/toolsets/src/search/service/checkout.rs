@@ -131,7 +131,8 @@ impl GitCheckoutReader {
         Some((index, is_new))
     }
 
-    /// Returns the id of the commit at `HEAD`.
+    /// Returns the id of the commit at `HEAD`. `None` if there is no commit or `HEAD` is
+    /// unreadable.
     fn head_commit(&self, watch: &DiskWorkMonitor) -> Option<String> {
         let text = |path: &str, bytes_max: u64| {
             let file = self.root.open_file(path).ok()?;
@@ -266,6 +267,7 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Parses a variable-length integer of git's index. Returns the integer and the rest of `bytes`.
+/// `None` if `bytes` end within the integer.
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let mut value = usize::from(first & 0x7f);

@@ -50,13 +50,13 @@ enum IndexUpdaterChannel {
 pub(crate) struct NewDocument {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// A file name whose extension selects how the text is cut into chunks.
+    /// A file name. The extension selects how the text is cut into chunks.
     pub(crate) sort: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: Map<String, Value>,
 }
 
-/// The number of documents that a call of `search.upsert` changed.
+/// The numbers of documents that a call of `search.upsert` added, replaced and removed.
 pub(crate) type UpsertSummary = DocumentChangeSummary;
 
 impl SearchableIndex {

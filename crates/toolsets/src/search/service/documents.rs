@@ -19,19 +19,19 @@ use crate::search::engines::{
 
 /// The maximum time to wait for another process that writes to the namespace.
 const WRITER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The pause between two attempts to acquire the right to write the documents.
+/// The pause between two attempts to acquire the write lock of the documents.
 const WRITER_RETRY_EVERY: Duration = Duration::from_millis(25);
 /// The minimum pause between a failure to update the index and the next attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message to the task that updates an index of documents.
 pub(super) enum DocumentIndexUpdaterRequest {
-    /// Request for an answer once the index is up to date, or once it is clear that it cannot be
-    /// updated.
+    /// Asks for an answer once the index is up to date, or once it is clear that the index cannot
+    /// be updated.
     CatchUp(oneshot::Sender<()>),
-    /// Request to check the index, which seems damaged. The text is the reason.
+    /// Asks to check the index, which seems damaged. The text is the reason.
     Damaged(String),
-    /// Request to put documents into the index and to remove others.
+    /// Asks to put documents into the index and to remove others.
     Change(DocumentChange),
 }
 
@@ -44,7 +44,8 @@ pub(super) struct DocumentChange {
     pub(super) done: oneshot::Sender<Result<DocumentChangeSummary, SearchEngineError>>,
 }
 
-/// The numbers of documents that a change of a namespace affected.
+/// The numbers of documents that a change of a namespace added, replaced and removed, and the
+/// number of documents after the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DocumentChangeSummary {
     pub(crate) added: u64,
@@ -138,7 +139,7 @@ impl DocumentIndexUpdater {
             self.apply_and_answer(change).await?;
         }
         loop {
-            /// Event for which the task that updates an index of documents is waiting.
+            /// Event that wakes the task that updates an index of documents.
             enum DocumentIndexUpdaterEvent {
                 Request(Option<DocumentIndexUpdaterRequest>),
                 Embedded(EmbeddedBatchResult),
@@ -238,7 +239,8 @@ impl DocumentIndexUpdater {
         Ok(DocumentChangeSummary { added, replaced, removed, documents })
     }
 
-    /// Waits for the right to write the documents, which other processes hold only briefly.
+    /// Waits up to 5 seconds for the write lock of the documents, which other processes hold only
+    /// briefly. Fails if another process still holds the lock, or the engine fails.
     async fn wait_for_writer(&mut self) -> Result<Box<dyn SearchEngineWriter>, SearchEngineError> {
         let until = Instant::now() + WRITER_WAIT_MAX;
         loop {

@@ -27,13 +27,14 @@ const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// The longest pause after the embedding model failed.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// The start of a note that the embedding model currently returns no vectors. The reason follows.
+/// The start of a note that the embedding model currently returns no vectors. The reason follows
+/// after this text.
 pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now: ";
 
 /// Vectors, each with the hash of its chunk.
 type VectorsByChunkHash = Vec<(ChunkHash, Vec<f32>)>;
 
-/// The task that embeds a batch of texts. The result is `None` if there was nothing to embed.
+/// The task that embeds a batch of texts. The task returns `None` if there was no text to embed.
 type EmbeddingBatchTask =
     Pin<Box<dyn Future<Output = Result<Option<VectorsByChunkHash>, String>> + Send>>;
 
@@ -53,7 +54,8 @@ pub(super) struct ChunkVectorBuilder {
 
 /// The result of embedding a batch of texts.
 pub(super) struct EmbeddedBatchResult {
-    /// Vectors for the search engine.
+    /// Vectors to store in the search engine. `None` if there was no text to embed, or the
+    /// embedding model failed.
     pub(super) vectors: Option<VectorsByChunkHash>,
 }
 
@@ -85,13 +87,13 @@ impl ChunkVectorBuilder {
         self.failure.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
     }
 
-    /// Continues to look for chunks without a vector, because there may be new ones.
+    /// Makes the builder look for chunks without a vector again, because there may be new chunks.
     pub(super) fn resume(&mut self) {
         self.is_done = false;
     }
 
-    /// Waits for the next batch of vectors. This function is cancel safe: the next call continues
-    /// the batch.
+    /// Waits for the next batch of vectors. Waits forever if no model is configured or no chunk
+    /// lacks a vector. If the future is dropped, the next call continues the batch.
     pub(super) async fn next_batch(
         &mut self,
         engine: &Arc<dyn SearchEngine>,
@@ -137,7 +139,7 @@ impl ChunkVectorBuilder {
 }
 
 /// Creates vectors for some chunks without a vector. Returns `None` if there is no such chunk whose
-/// text can be read.
+/// text can be read. Fails if the engine or the model fails.
 async fn embed_batch(
     engine: Arc<dyn SearchEngine>,
     embedder: Arc<dyn Embedder>,

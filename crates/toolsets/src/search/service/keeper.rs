@@ -58,11 +58,11 @@ const CHANGED_MAX: usize = 1024;
 
 /// A message to the task that updates an index of files.
 pub(super) enum IndexUpdaterRequest {
-    /// Request to index all changes up to now, and to answer afterwards.
+    /// Asks to index all changes up to now, and to answer afterwards.
     CatchUp(oneshot::Sender<()>),
-    /// Request to read the file at this path, whose content differs from the index.
+    /// Asks to read the file at this path, whose content differs from the index.
     Changed(String),
-    /// Request to check the index, which seems damaged. The text is the reason.
+    /// Asks to check the index, which seems damaged. The text is the reason.
     Damaged(String),
 }
 
@@ -101,7 +101,7 @@ pub(super) struct IndexUpdaterState {
 /// The reason why an attempt to maintain an index of files ended.
 enum IndexUpdaterStopReason {
     Engine(SearchEngineError),
-    /// Writing failed. The earlier content can still be searched.
+    /// Writing to the index failed. Searches can still read the earlier content.
     WriteFailed(String),
     Root(ToolError),
     /// No more requests can arrive, because the channel is closed.
@@ -190,7 +190,7 @@ impl IndexUpdater {
     }
 
     /// Pauses after a failed attempt to maintain the index, which began at `start`. Returns `None`
-    /// if the channel for requests is closed.
+    /// if the channel for requests was closed.
     async fn pause(&mut self, start: Instant) -> Option<()> {
         let retry_if_asked = start + RETRY_PAUSE_ASKED;
         let retry_at = Instant::now() + RETRY_PAUSE;
@@ -272,7 +272,7 @@ impl IndexUpdater {
         let mut due: Option<Instant> = None;
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
         loop {
-            /// Event for which the task that updates an index of files is waiting.
+            /// Event that wakes the task that updates an index of files.
             enum IndexUpdaterEvent {
                 Request(Option<IndexUpdaterRequest>),
                 ReadDue,
@@ -328,7 +328,8 @@ impl IndexUpdater {
         }
     }
 
-    /// Indexes all changes of files up to now.
+    /// Indexes all changes of files up to now. Fails if the files are unreadable or the index
+    /// cannot be written.
     async fn catch_up(
         &mut self,
         mut files: TrackedFiles,

@@ -155,7 +155,7 @@ impl SearchService {
 }
 
 /// Resolves symlinks in the folder `path` below `root`. Returns the path with which the paths of
-/// its files begin in the index.
+/// its files begin in the index. Fails if the folder cannot be opened.
 fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     match root.walk_start(path)? {
         WalkStartPoint::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),

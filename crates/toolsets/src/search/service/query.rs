@@ -49,7 +49,8 @@ pub(super) struct SearchQuery {
 }
 
 impl SearchQuery {
-    /// Validates `request`. `model` is the vector space of the configured model.
+    /// Validates `request`. `model` is the vector space of the configured model. Fails if the
+    /// request is invalid.
     pub(super) fn new(
         request: SearchRequest,
         model: Option<&VectorSpace>,
@@ -72,7 +73,8 @@ impl SearchQuery {
     }
 }
 
-/// Normalizes the caller's vector, and determines its model by the number of dimensions.
+/// Normalizes the caller's vector, and determines its model by the number of dimensions. Fails if
+/// no model has this number, or the vector is invalid.
 fn parse_vector(
     numbers: &[f64],
     model: Option<&VectorSpace>,

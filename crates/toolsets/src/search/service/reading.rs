@@ -90,7 +90,7 @@ pub(super) fn read_all(
     Ok(readings.into_iter().map(|(_, reading)| reading).collect())
 }
 
-/// A function that cuts the text at a path into chunks.
+/// A function that cuts a text into chunks. The arguments are the path and the text of a file.
 type ChunkingFunction = fn(&str, &str) -> Vec<TextChunk>;
 
 fn read_file(
@@ -145,7 +145,7 @@ fn read_file(
 }
 
 /// Returns the text of `file`. Returns `None` if the file must not be indexed, for example because
-/// it is binary.
+/// it is binary. Fails if the call is canceled.
 fn read_text(
     path: &str,
     file: &WorkspaceFile,

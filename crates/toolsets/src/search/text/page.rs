@@ -98,7 +98,7 @@ fn check_in_namespace(
     Err(ToolError::invalid("/path", message))
 }
 
-/// Counts the matches of the query in all files.
+/// Counts the matches of the query in all files below `start`. Fails if the call is canceled.
 fn count_matches<'q>(
     root: &Root,
     start: WalkStartPoint,
@@ -149,7 +149,7 @@ struct TextSearchPage<'p> {
 
 impl TextSearchPage<'_> {
     /// Reads the matches of the files `ranked` until the page is full. Returns the files to show,
-    /// and the number of `ranked` files that the page covers.
+    /// and the number of `ranked` files that the page covers. Fails if the call is canceled.
     fn build(
         &self,
         ranked: &[MatchedFileSortKey],
@@ -188,6 +188,7 @@ impl TextSearchPage<'_> {
     }
 
     /// Reads the matches in the files `ranks` on several threads. Returns them by index in `ranks`.
+    /// Fails if the call is canceled.
     fn read_all(
         &self,
         ranks: &[MatchedFileSortKey],
@@ -341,7 +342,7 @@ impl Sink for ShownFileMatches<'_> {
     }
 }
 
-/// Returns the innermost definition that contains `line`.
+/// Returns the innermost definition that contains `line`, if there is one.
 fn innermost_symbol(symbols: &[CodeSymbol], line: u64) -> Option<&CodeSymbol> {
     let line = u32::try_from(line).ok()?;
     let contains_line = |it: &&CodeSymbol| it.first <= line && line <= it.last;

@@ -32,7 +32,8 @@ pub(super) struct TextSearchQuery {
 }
 
 impl TextSearchQuery {
-    /// Parses `input` for a search that starts at the path `start` in the folder `root`.
+    /// Parses `input` for a search that starts at the path `start` in the folder `root`. Fails if
+    /// the input is invalid.
     pub(super) fn parse(
         input: &SearchTextInput,
         root: &Path,

@@ -38,7 +38,7 @@ pub(super) struct MatchedFileSortKey {
     pub(super) path: PathBuf,
 }
 
-/// The purpose of a file. Files of an earlier variant are shown first.
+/// The category of a file in the ranking. Files of an earlier variant are shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FileRankCategory {
     Source,

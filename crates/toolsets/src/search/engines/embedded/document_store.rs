@@ -42,7 +42,7 @@ struct DocumentFileContent {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
-    /// A file name whose extension selects how the text is cut into chunks.
+    /// A file name. The extension selects how the text is cut into chunks.
     sort: String,
     #[serde(deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
@@ -53,7 +53,7 @@ impl DocumentFileStore {
         folder.map_or_else(|| Self::Memory(Mutex::default()), Self::Folder)
     }
 
-    /// Returns all documents of the store.
+    /// Returns all documents of the store. Fails if a file is unreadable.
     pub(super) fn load(&self) -> Result<Vec<StoredDocument>, SearchEngineError> {
         match self {
             Self::Memory(documents) => {
@@ -78,7 +78,8 @@ impl DocumentFileStore {
         }
     }
 
-    /// Returns the document at `path` in the store.
+    /// Returns the document at `path` in the store, or `None` if there is none. Fails if the file
+    /// is unreadable.
     pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, SearchEngineError> {
         match self {
             Self::Memory(documents) => {
@@ -90,7 +91,7 @@ impl DocumentFileStore {
     }
 
     /// Applies all of `changes` and then calls `commit`. If either fails, undoes all changes. The
-    /// caller must hold the right to write.
+    /// caller must hold the write lock of the index.
     pub(super) fn apply(
         &self,
         changes: StoredDocumentChanges,
@@ -126,7 +127,8 @@ impl DocumentFileStore {
         }
     }
 
-    /// Undoes a change of documents that was interrupted. The caller must hold the right to write.
+    /// Undoes a change of documents that was interrupted. The caller must hold the write lock of
+    /// the index. Fails if a file cannot be restored.
     pub(super) fn undo(&self) -> Result<(), SearchEngineError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         undo(folder).map_err(|err| unusable_error(folder, &err))
@@ -149,7 +151,7 @@ fn apply_changes(folder: &Path, changes: StoredDocumentChanges) -> io::Result<()
 }
 
 /// Saves the current version of the document in `file` to `folder`, so that the change can be
-/// undone.
+/// undone. Fails if the file cannot be copied.
 fn save_previous(folder: &Path, file: &Path) -> io::Result<()> {
     let before = folder.join(UNDO_FOLDER).join(file.file_name().unwrap_or_default());
     match fs::hard_link(file, &before) {

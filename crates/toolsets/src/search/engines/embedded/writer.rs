@@ -15,15 +15,15 @@ use super::{SearchEngineError, SearchEngineFuture, SearchEngineWriter, StoredDoc
 /// The interval at which the writer of an index signals to other processes that it is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
 
-/// The right to write an embedded index. Only one process holds it at a time.
+/// Writer of an embedded index. Only one process at a time has a writer.
 pub(super) struct EmbeddedIndexWriter {
     /// The state of the writer. `None` while a write runs, and after a write was canceled.
     state: Option<EmbeddedIndexWriterState>,
     rejected: Vec<(StoredDocument, String)>,
     /// The folder of the search index, used in log messages.
     folder: Option<PathBuf>,
-    /// The task that signals to other processes that this writer is alive. `None` until something
-    /// was published.
+    /// The task that signals to other processes that this writer is alive. `None` until this writer
+    /// has published a status.
     heartbeat: Option<AbortOnDropHandle<()>>,
 }
 
@@ -128,7 +128,8 @@ impl SearchEngineWriter for EmbeddedIndexWriter {
 }
 
 impl EmbeddedIndexWriterState {
-    /// Puts `documents` into the index. Returns the rejected documents with the reasons.
+    /// Puts `documents` into the index. Returns the rejected documents with the reasons. Fails if
+    /// the index cannot be written.
     fn put(
         &mut self,
         documents: Vec<StoredDocument>,

@@ -18,7 +18,7 @@ use super::table_copy::{
 };
 use super::tables::{NamespaceTables, VectorTable};
 
-/// The changes of a transaction to the statistics of the index.
+/// The changes of a transaction to the statistics of the index: numbers of chunks and words.
 #[derive(Default)]
 pub(super) struct IndexStatisticsChanges {
     pub(super) words: HashMap<String, i64>,
@@ -60,6 +60,7 @@ impl IndexStatisticsChanges {
 }
 
 /// Deletes the documents at `paths` from the index. Returns the changes of the index statistics.
+/// Fails if the database fails.
 pub(super) async fn remove_documents(
     client: &Client,
     tables: &NamespaceTables,
@@ -104,7 +105,8 @@ pub(super) async fn remove_documents(
     Ok(changes)
 }
 
-/// Inserts `documents` into the index. No document may exist at their paths.
+/// Inserts `documents` into the index. No document may exist at their paths. Fails if the database
+/// fails or rejects a document.
 pub(super) async fn put_documents(
     client: &Client,
     tables: &NamespaceTables,
@@ -213,7 +215,7 @@ pub(super) async fn copy_vectors(
 }
 
 /// Deletes the vectors that no chunk uses, if they outnumber the used vectors. A few unused vectors
-/// are useful, because switching between branches needs them again.
+/// are useful, because switching between branches needs them again. Fails if the database fails.
 pub(super) async fn drop_unused_vectors(
     client: &Client,
     tables: &NamespaceTables,

@@ -21,13 +21,15 @@ use super::rows;
 use super::tables::{NamespaceTables, VectorTable};
 use super::upkeep::built_condition;
 
-/// The maximum total number of chunks that contain the query words which are looked up. The rarest
-/// words are looked up first. More frequent words only count in chunks that contain a rarer word.
+/// The maximum number of chunks, in total, that a search looks up by the words of the query. The
+/// rarest words are looked up first. More frequent words only count in chunks that contain a rarer
+/// word.
 const WORD_CHUNKS_MAX: u64 = 30_000;
 /// The factor by which more chunks are searched by words than requested, because the database only
 /// estimates the weights of words.
 const OVERFETCH_FACTOR: usize = 3;
-/// The maximum number of definitions that are read for each kind of similarity to a name.
+/// The maximum number of definitions that are read for each method of comparing names, such as by
+/// prefix.
 const DEFINITIONS_MAX: i64 = 2_000;
 
 /// The maximum number of chunks that are added because the query contains a name they define, or
@@ -110,7 +112,7 @@ fn keep_best(
 }
 
 /// Returns the statistics of the index. Also returns, for each of the two vector spaces, true if
-/// its approximate index can be used.
+/// its approximate index can be used. Fails if the database fails.
 async fn index_stats(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -152,7 +154,8 @@ async fn analyze_query(
     Ok(WeightedQuery::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
 }
 
-/// Returns the ids of the chunks that match the query's words best, by estimated weights.
+/// Returns the ids of the chunks that match the query's words best, by estimated weights. Fails if
+/// the database fails.
 async fn find_by_words(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -228,7 +231,7 @@ async fn find_by_words(
 }
 
 /// Returns the ids of chunks that define a name in the query, and of chunks in files that the query
-/// names.
+/// names. Fails if the database fails.
 async fn find_literals(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -265,7 +268,7 @@ async fn find_literals(
 }
 
 /// Returns the ids of the chunks whose vectors in `space` are nearest to `vector`. Uses the
-/// approximate index if `approximate` is true.
+/// approximate index if `approximate` is true. Fails if the database fails.
 async fn nearest(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -362,7 +365,8 @@ fn read_summary(row: &Row) -> ChunkSummary {
     }
 }
 
-/// Reads the chunks `ids` from the index and counts the query's words in them.
+/// Reads the chunks `ids` from the index and counts the query's words in them. Fails if the
+/// database fails.
 async fn read_candidates(
     client: &impl GenericClient,
     tables: &NamespaceTables,
@@ -424,7 +428,7 @@ fn read_candidate(row: &Row, question: &WeightedQuery) -> ChunkCandidate {
 }
 
 /// Returns the vectors of the chunks with the ids `keys`, in order. `by` selects the model that
-/// computed the vectors. A chunk without a vector gives `None`.
+/// computed the vectors. A chunk without a vector gives `None`. Fails if the database fails.
 pub(super) async fn vectors(
     client: &Client,
     tables: &NamespaceTables,

@@ -32,7 +32,8 @@ pub(super) async fn store_documents(
     Ok(())
 }
 
-/// Returns the stored document at `path`. If `path` is `None`, returns all stored documents.
+/// Returns the stored document at `path`, if there is one. If `path` is `None`, returns all stored
+/// documents. Fails if the database fails.
 pub(super) async fn load_documents(
     client: &Client,
     tables: &NamespaceTables,

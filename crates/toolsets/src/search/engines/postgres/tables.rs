@@ -172,7 +172,7 @@ impl NamespaceTables {
     }
 
     /// Returns false if a table of the namespace other than those for vectors is missing. Otherwise
-    /// creates missing tables for vectors and returns true.
+    /// creates missing tables for vectors and returns true. Fails if the database fails.
     async fn create_missing(&self, client: &impl GenericClient) -> Result<bool, PostgresError> {
         for name in ["ids", "documents", "chunks", "names", "words"] {
             if !table_exists(client, &self.table(name)).await? {
@@ -188,6 +188,7 @@ impl NamespaceTables {
     }
 
     /// Drops and recreates the tables of the namespace, except the table with callers' documents.
+    /// Fails if the database fails.
     pub(super) async fn recreate(&self, client: &impl GenericClient) -> Result<(), PostgresError> {
         let suffix = format!("%\\_{}", self.namespace);
         let found = client
@@ -222,7 +223,7 @@ fn index_form() -> String {
 }
 
 /// Prepares the tables for the namespace `identity` of the workspace `workspace`, with vectors of
-/// the space `model`.
+/// the space `model`. Fails if the database fails or has the schema of a newer toolgate.
 pub(super) async fn prepare_tables(
     client: &mut Client,
     workspace: &str,
@@ -282,9 +283,9 @@ pub(super) async fn prepare_tables(
     Ok((tables, outcome))
 }
 
-/// Returns true if no process holds the right to write the namespace. If so, no process can acquire
-/// this right until the transaction `work` ends. Waits until the database server notices that a
-/// writer is gone.
+/// Returns true if no process holds the write lock of the namespace. If so, no process can acquire
+/// this lock until the transaction `work` ends. Waits until the database server notices that a
+/// writer is gone. Fails if the database fails.
 async fn is_free(
     work: &impl GenericClient,
     tables: &NamespaceTables,
@@ -302,7 +303,8 @@ async fn is_free(
     }
 }
 
-/// Returns the names of the namespaces of documents of `workspace` that are not empty.
+/// Returns the names of the namespaces of documents of `workspace` that are not empty. Fails if the
+/// database fails.
 pub(super) async fn document_namespaces(
     client: &Client,
     workspace: &str,
@@ -318,6 +320,7 @@ pub(super) async fn document_namespaces(
 }
 
 /// Prepares the shared tables, and returns the quoted name of the schema that contains pgvector.
+/// Fails if the database fails, lacks pgvector or has the schema of a newer toolgate.
 async fn prepare_shared(client: &mut Client) -> Result<String, PostgresError> {
     const VECTOR: &str = "select quote_ident(nspname) from pg_extension
         join pg_namespace on pg_namespace.oid = extnamespace where extname = 'vector'";
@@ -368,7 +371,7 @@ async fn table_exists(client: &impl GenericClient, table: &str) -> Result<bool, 
 }
 
 /// Returns the version of toolgate's schema in the database. Returns `None` if the schema does not
-/// exist.
+/// exist. Fails if the database fails.
 async fn schema_version(client: &Client) -> Result<Option<i32>, PostgresError> {
     if !table_exists(client, "toolgate_search.version").await? {
         return Ok(None);

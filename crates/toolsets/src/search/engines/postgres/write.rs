@@ -36,7 +36,7 @@ const ALL_REJECTED: usize = 16;
 /// the savepoint.
 const SAVEPOINT_SQL: &str = "release savepoint good; savepoint good";
 
-/// The right to write an index in PostgreSQL. A database connection holds it.
+/// Writer of an index in PostgreSQL. The database connection of the writer holds the write lock.
 pub(super) struct PostgresIndexWriter {
     pub(super) connections: SharedPostgresPool,
     pub(super) connected: PostgresConnection,
@@ -88,7 +88,8 @@ impl PostgresIndexWriter {
         }
     }
 
-    /// Writes `documents`, and handles rejected documents by `policy`.
+    /// Writes `documents`, and handles rejected documents by `policy`. Fails if the database fails,
+    /// or if `policy` reports a rejection.
     pub(super) async fn put_as(
         &mut self,
         documents: Vec<StoredDocument>,
@@ -100,6 +101,7 @@ impl PostgresIndexWriter {
     }
 
     /// Begins a transaction. If a transaction is open, rolls back its unfinished step, if any.
+    /// Fails if the database fails.
     async fn begin(&mut self) -> Result<(), PostgresError> {
         let client = &self.connected.client;
         if self.unfinished {
@@ -113,7 +115,8 @@ impl PostgresIndexWriter {
         Ok(())
     }
 
-    /// Finishes one step of a transaction with the `result` of the step.
+    /// Finishes one step of a transaction. On success, records the changes in `result`. On failure,
+    /// returns the error, and the next step rolls this step back.
     fn finish_step(
         &mut self,
         result: Result<IndexStatisticsChanges, PostgresError>,
@@ -169,7 +172,7 @@ impl PostgresIndexWriter {
     }
 
     /// Writes all of `documents` or none. Returns the changes of the index statistics by the
-    /// replaced documents.
+    /// replaced documents. Fails if the database fails or rejects a document.
     async fn put_atomically(
         &self,
         documents: &[PostgresDocumentRows],
@@ -228,7 +231,7 @@ impl PostgresIndexWriter {
     }
 
     /// Puts `document` into the index, and adds the changes of the index statistics to `changes`.
-    /// Returns the reason if the database server rejects the document.
+    /// Returns the reason if the database server rejects the document. Fails if the database fails.
     async fn try_put(
         &self,
         document: &PostgresDocumentRows,

@@ -14,7 +14,7 @@ pub(super) struct CorrectedQuery {
 }
 
 /// Returns the corrected query if the query contains a name that no candidate contains, and a
-/// definition has a similar name.
+/// definition has a similar name. Fails if the engine fails.
 pub(super) async fn correct_query(
     engine: &dyn SearchEngine,
     query: &SearchEngineQuery,

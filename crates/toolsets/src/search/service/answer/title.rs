@@ -10,7 +10,8 @@ use crate::front_matter;
 /// The number of bytes at the start of a document that are searched for a heading.
 const HEADING_BYTES_MAX: usize = 64 << 10;
 
-/// Returns the title of the document at `path` with the content `text`.
+/// Returns the title of the document at `path` with the content `text`. `None` if the document has
+/// no title, or the file is not documentation.
 pub(super) fn document_title(path: &str, text: &str) -> Option<String> {
     if FileClassification::for_path(path).kind != FilePurpose::Docs {
         return None;

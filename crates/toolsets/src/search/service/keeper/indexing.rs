@@ -20,7 +20,7 @@ const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
 impl IndexUpdater {
     /// Reads the files of `work` and updates the index. Reads a batch of files while the previous
-    /// batch is written to the index.
+    /// batch is written to the index. Fails if the index cannot be written.
     pub(super) async fn index_changes(
         &mut self,
         mut files: TrackedFiles,
@@ -71,7 +71,8 @@ impl IndexUpdater {
         Ok(files)
     }
 
-    /// Puts `batch` into the index. Documents that the engine rejects are not indexed.
+    /// Puts `batch` into the index. Documents that the engine rejects are not indexed. Fails if the
+    /// index cannot be written.
     async fn put_batch(
         &mut self,
         files: &mut TrackedFiles,

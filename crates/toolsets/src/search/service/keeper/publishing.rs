@@ -6,7 +6,8 @@ use crate::search::service::files::TrackedFiles;
 use crate::search::service::progress::IndexState;
 
 impl IndexUpdater {
-    /// Publishes to searches that the index is up to date.
+    /// Publishes to searches that the index is up to date, and to other servers whether the index
+    /// is complete. Fails if the engine fails.
     pub(super) async fn publish_ready(
         &mut self,
         files: &TrackedFiles,
@@ -53,7 +54,7 @@ impl IndexUpdater {
     }
 
     /// Publishes the size of the index to searches. `read` contains the number of files that were
-    /// read, and the total.
+    /// read, and the total. Fails if the engine fails.
     pub(super) async fn publish_counts(
         &mut self,
         read: Option<(u64, u64)>,

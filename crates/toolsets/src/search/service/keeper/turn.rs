@@ -1,4 +1,4 @@
-//! Waits for the right to write an index while another server holds it.
+//! Waits for the write lock of an index while another server holds the lock.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use super::{IndexUpdater, IndexUpdaterStopReason, map_write_error};
 use crate::search::engines::{IndexLeaderStatus, SearchEngineError, SearchEngineWriter};
 use crate::search::service::progress::IndexState;
 
-/// The pause between two attempts to acquire the right to write the index.
+/// The pause between two attempts to acquire the write lock of the index.
 const TURN_EVERY: Duration = Duration::from_millis(500);
 /// The time after the last heartbeat of another server that writes the index, after which that
 /// server counts as stuck. Several heartbeats may be missed within this time.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
 impl IndexUpdater {
-    /// Waits until this process acquires the right to write the index.
+    /// Waits until this process acquires the write lock of the index. Meanwhile, shows searches the
+    /// progress of the other server. Fails if the engine fails.
     pub(super) async fn wait_for_writer(
         &mut self,
     ) -> Result<Box<dyn SearchEngineWriter>, IndexUpdaterStopReason> {
