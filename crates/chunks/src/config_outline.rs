@@ -153,7 +153,7 @@ fn first_comment_line(lines: &LineIndexedText<'_>, at: usize) -> usize {
     (0..at).rev().take_while(is_comment).last().unwrap_or(at)
 }
 
-/// Extends each of the `parts` of an outline to the line before the next of them.
+/// Extends each of the `parts` of an outline to the line before the next part.
 fn extend_to_next(lines: &LineIndexedText<'_>, mut parts: Vec<OutlinePart>) -> Vec<OutlinePart> {
     for at in 0..parts.len() {
         let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);

@@ -1,5 +1,5 @@
-//! Cuts a text into chunks along its outline. A large definition or section is one chunk, small
-//! ones are joined with their neighbours, and very long ones are split.
+//! Cuts a text into chunks along its outline. Each large definition or section becomes one chunk.
+//! Small definitions are joined with their neighbours, and very long ones are split.
 
 use std::ops::Range;
 

@@ -18,13 +18,14 @@ mod rust;
 mod shell;
 mod typescript;
 
-/// Rules for finding definitions in one language.
+/// Rules for finding the definitions in code of one language.
 pub(crate) struct LanguageDefinition {
     /// Name of the language, as in [`FileClassification`](crate::FileClassification).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
     pub(crate) letters: IdentifierCharset,
-    /// Roles of the grammar's node kinds. Other nodes are only searched for nodes inside them.
+    /// Roles of the grammar's node kinds. A node of any other kind defines nothing itself, but its
+    /// children are searched.
     pub(crate) roles: &'static [(&'static str, SyntaxNodeRole)],
     pub(crate) docs: DocCommentPlacement,
 }

@@ -118,7 +118,7 @@ const HEAD_BYTES: usize = 2 << 10;
 const HEAD_LINES: usize = 20;
 /// Longest average line of handwritten text, in bytes. Longer lines mark a text as generated.
 const MEAN_LINE_BYTES_MAX: usize = 400;
-/// Largest text that is never considered minified (generated), in bytes.
+/// Size, in bytes, up to which a text never counts as minified, and so as generated.
 const MINIFIED_BYTES_MIN: usize = 8 << 10;
 
 /// Returns true if the name of the file at `path` marks it as generated.

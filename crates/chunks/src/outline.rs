@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A definition in the outline, with the comments and attributes above it.
+/// A definition or a section in the outline of a text, with the comments and attributes above it.
 #[derive(Debug, Clone)]
 pub(crate) struct OutlinePart {
     /// First line of the definition (from 0), including the comments and attributes above the
@@ -29,7 +29,7 @@ pub(crate) struct OutlinePart {
     pub(crate) outer: Option<usize>,
 }
 
-/// Kind of a definition in the outline.
+/// Kind of a definition or a section in the outline of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutlinePartKind {
     Function,
@@ -169,8 +169,8 @@ impl TextOutline {
         limit_names(within)
     }
 
-    /// Returns the enclosing names of the direct inner parts of the part at the index `at`, from the
-    /// outermost: that part's own enclosing names, then its scope.
+    /// Returns the names that enclose the direct inner parts of the part at the index `at`, from
+    /// the outermost: the names that enclose that part, then its `scope`.
     pub(crate) fn names_inside(&self, at: usize) -> Vec<String> {
         let mut within = self.enclosing_names(at);
         within.extend(self.parts[at].scope.iter().cloned());

@@ -21,7 +21,7 @@ pub enum ModelFolderError {
         /// Suggested fix, for the error message.
         way_out: &'static str,
     },
-    /// Error because a file of the model has wrong or unsupported content.
+    /// A file of the model has wrong or unsupported content.
     #[error("`{}` {what}; {way_out}", file.display())]
     Invalid {
         /// Path of the file.

@@ -184,8 +184,8 @@ fn read_shape(file: &Path) -> Result<(ModelDimensions, ActivationFunction), Mode
     Ok((shape, bend))
 }
 
-/// Returns the pooling method from `modules.json` and the file that it names. Fails if a file is
-/// missing or invalid, or the method is not supported.
+/// Returns the pooling method from `modules.json` and the file that it names, or the mean if
+/// `modules.json` is missing. Fails if a file is invalid, or the method is not supported.
 fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
     /// Entry of `modules.json`: one module of a sentence model.
     #[derive(Deserialize)]

@@ -23,7 +23,7 @@ pub enum EmbeddingRole {
     Chunk,
 }
 
-/// Cost of turning texts into vectors.
+/// Number of tokens and cost of turning texts into vectors.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EmbeddingUsage {
     /// Number of tokens that the model counted. 0 if the model does not count tokens.

@@ -54,7 +54,7 @@ pub enum IndexLocation<'p> {
 /// Result of opening a search index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexOpenOutcome {
-    /// There was no index, so an empty index was created.
+    /// An empty index was created, because no index existed.
     Created,
     /// The index existed before and is used unchanged.
     Existing,

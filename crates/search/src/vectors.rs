@@ -84,7 +84,7 @@ struct VectorStoreState {
     snapshot: VectorSnapshot,
     /// Files to ignore: damaged blocks of vectors, and blocks that a merged block supersedes.
     ignored_files: BTreeSet<VectorBlockName>,
-    /// Number of the next append to the store.
+    /// Number that the next append to the store gets.
     next_append: u64,
 }
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::signature::signature;
 
-/// Longest sentence of a tool's description in its line, in characters.
+/// Longest sentence of a tool's description that a line shows, in characters. A longer sentence is
+/// cut.
 const SENTENCE_CHARS_MAX: usize = 160;
 
 /// Returns the text that describes one tool in a search answer: its name with the arguments, and a

@@ -45,8 +45,8 @@ pub struct RankedTool {
 pub enum BestToolConfidence {
     /// The best found tool probably fits the query.
     Fits,
-    /// Probably no tool fits the query, because even the best tool has too little in common with
-    /// it.
+    /// Probably no tool fits the query, because the best tool has too little in common with the
+    /// query.
     NearestOnly,
 }
 

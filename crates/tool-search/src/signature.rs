@@ -170,8 +170,8 @@ impl ToolSignatureWriter<'_> {
         }
     }
 
-    /// Writes the type of an object argument with the arguments directly in it. Deeper levels are
-    /// left out.
+    /// Returns the type of an object argument, such as `{path: str, limit?: int}`. Leaves out the
+    /// content of objects that are nested too deeply or have too many arguments.
     fn object_type(&mut self, property: &Value, depth: usize) -> String {
         let Some(properties) = property.get("properties").and_then(Value::as_object) else {
             return "obj".to_owned();

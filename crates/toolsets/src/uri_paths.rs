@@ -64,8 +64,8 @@ pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
     }
 }
 
-/// Returns at most `at_most` of the resources `specs`: the first with a URI greater than `after`.
-/// `specs` must be sorted by URI.
+/// Returns at most `at_most` of the resources `specs`, starting after the URI `after`. `specs` must
+/// be sorted by URI.
 pub(crate) fn page_after(
     specs: impl Iterator<Item = ResourceSpec>,
     after: Option<&str>,

@@ -23,8 +23,8 @@ const SCAN_PAUSE_FACTOR: u32 = 20;
 /// The time limit of a background scan of the workspace.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The latest result of scanning a workspace, and the function that scans. Stores a value of type
-/// `T` for each file.
+/// Scanner of a workspace, with the function that scans and the latest result. Stores a value of
+/// type `T` for each file.
 pub(crate) struct WorkspaceScan<T, F> {
     root: Root,
     scan_fn: Box<WorkspaceScanFn<T, F>>,

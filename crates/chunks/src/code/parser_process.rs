@@ -26,7 +26,7 @@ const PARSED: u8 = 1;
 /// the server.
 static PARSER_PROCESS: RwLock<Option<Arc<dyn CodeParserProcess>>> = RwLock::new(None);
 
-/// Access to a process that parses code, see [`set_parser_process`].
+/// A process that parses code for this process. See [`set_parser_process`].
 pub trait CodeParserProcess: Send + Sync {
     /// Sends `request` to a process that answers it with [`answer_parse_request`], and passes the
     /// answer to `accept`. Blocks.
@@ -99,7 +99,8 @@ fn decode_request(request: &[u8]) -> Option<(&str, &str)> {
     (text.len() <= BYTES_MAX).then_some((lang, text))
 }
 
-/// Error for an answer that [`answer_parse_request`] cannot have produced for the text.
+/// Error for a parser's answer that [`answer_parse_request`] cannot have produced for the requested
+/// text.
 struct InvalidParserAnswer;
 
 /// Decodes a parser's answer for the text of `lines`. Returns `Ok(None)` if the text is too

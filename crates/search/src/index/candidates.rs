@@ -13,7 +13,7 @@ use crate::DocumentFilter;
 use crate::rank::{ChunkCandidate, WeightedQuery};
 use crate::vectors::{QuantizedQueryVector, VectorSnapshot};
 
-/// Vectors and limits of a search, in addition to its words.
+/// The vectors, the filter and the limit of a search in addition to its words.
 #[derive(Debug, Clone, Copy)]
 pub struct CandidateSearchQuery<'s> {
     /// Vector of the query by the built-in model.

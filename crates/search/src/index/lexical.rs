@@ -45,7 +45,7 @@ pub(super) struct BestWordMatches {
 /// does not depend on the segment.
 type ScoredChunk = (ChunkScore, Reverse<ChunkHash>, Reverse<(usize, DocId)>);
 
-/// A chunk's score with a total order.
+/// A chunk's score, with a total order for sorting.
 #[derive(Clone, Copy, PartialEq)]
 struct ChunkScore(f32);
 
@@ -169,7 +169,7 @@ pub(super) fn count_in_docs(
     Ok(counts)
 }
 
-/// Caps the number of occurrences of a word at the same maximum as [`crate::rank::count_words`].
+/// Caps the number `count` of a word's occurrences at 65,535, as [`crate::rank::count_words`] does.
 fn limit_count(count: u32) -> f32 {
     f32::from(u16::try_from(count).unwrap_or(u16::MAX))
 }

@@ -24,25 +24,27 @@ pub(super) const KNOWN_FIELD: &str = "known";
 /// longer term.
 pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 
-/// Fields of the word index.
+/// Handles of the fields in the word index.
 #[derive(Clone, Copy)]
 pub(super) struct IndexSchemaFields {
-    /// Texts of a chunk by which it is searched, in the order of [`crate::fields::ALL_FIELDS`].
+    /// Fields with the searchable texts of a chunk, in the order of [`crate::fields::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
-    /// Complete path of the indexed file. All documents with one path are deleted together.
+    /// Field with the complete path of the indexed file. All documents with one path are deleted
+    /// together.
     pub(super) path: Field,
     /// Field with the tags of a file, each in lower case.
     pub(super) tag: Field,
     /// Field with the complete names that a chunk defines, each in lower case.
     pub(super) symbol: Field,
-    /// Content hash of a chunk, or 0 for a file.
+    /// Field with the content hash of a chunk, or 0 for a file.
     pub(super) hash: Field,
-    /// Number of an entry within its file: 0 for the file itself, 1 and up for its chunks.
+    /// Field with the number of an entry within its file: 0 for the file itself, 1 and up for its
+    /// chunks.
     pub(super) number: Field,
-    /// Etag and fingerprint of a file, by which changes are detected. They are in a separate
-    /// column, because those of all files are read at once.
+    /// Field with the etag and fingerprint of a file, by which changes are detected. They are in a
+    /// separate column, because those of all files are read at once.
     pub(super) known: Field,
-    /// Stored metadata: a [`StoredFileMetadata`] or a [`StoredChunkMetadata`].
+    /// Field with the stored metadata: a [`StoredFileMetadata`] or a [`StoredChunkMetadata`].
     pub(super) stored: Field,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct IndexSnapshotInner {
     stamp: Option<IndexCommitStamp>,
 }
 
-/// Size of an index in documents, chunks and vectors.
+/// Numbers of documents, chunks and vectors in an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexCounts {
     /// Number of documents in the index, including those without chunks.

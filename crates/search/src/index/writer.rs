@@ -34,8 +34,7 @@ const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
 /// Share of deleted documents, from 0 to 1, above which an index segment is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
-/// Writer of an index: the exclusive right to change the index, and the changes since the last
-/// commit.
+/// Writer of an index, which holds the write lock and the changes since the last commit.
 ///
 /// Background threads run from the first change until [`SearchIndexWriter::finish`].
 pub struct SearchIndexWriter {
@@ -348,7 +347,7 @@ impl IndexBacklog {
     }
 }
 
-/// Space in the queue, reserved until the reservation is dropped.
+/// Space for a document in the queue of texts to index. Dropping this value frees the space.
 struct IndexBacklogReservation {
     queue: Arc<IndexBacklog>,
     bytes: usize,
@@ -361,7 +360,7 @@ impl Drop for IndexBacklogReservation {
     }
 }
 
-/// A document in the queue.
+/// A document in the queue of texts to index, with its reserved space.
 struct QueuedIndexDocument {
     document: TantivyDocument,
     _room: Option<IndexBacklogReservation>,

@@ -10,8 +10,8 @@ use crate::ChunkSummary;
 const LITERALS_MAX: usize = 4;
 /// Maximum number of words of a query that may be the words of one definition's name.
 const NAME_WORDS_MAX: usize = 5;
-/// Maximum number of characters of the extension of a file name that a query contains without a
-/// folder.
+/// Longest extension, in characters, by which a word of a query is recognized as a file name if the
+/// word has no folder.
 const EXTENSION_CHARS_MAX: usize = 10;
 
 /// Names and paths that a query spells as code does: `parse_header`, `Session::new`, `src/main.rs`.
@@ -41,8 +41,8 @@ pub struct QueryLiteralName {
     pub containers: Vec<String>,
     /// Word under which the index contains the complete name.
     whole_word: Option<String>,
-    /// True if the name consists of several words, as `parse_header` does. Few other names are
-    /// indexed as the word of such a name.
+    /// True if the name consists of several words, as `parse_header` does. Such a name seldom
+    /// occurs by chance.
     has_parts: bool,
 }
 
@@ -63,7 +63,7 @@ pub enum ExactMatchLevel {
     /// The chunk matches no name or path of the query exactly.
     #[default]
     Near,
-    /// The chunk contains a name of the query that has several parts.
+    /// The chunk contains, but does not define, a name of the query that has several words.
     Use,
     /// The name of the chunk's file, without extension and apart from case, is a name of the query.
     FileStem,

@@ -51,8 +51,8 @@ impl WeightedQuery {
     }
 }
 
-/// Returns BM25's inverse document frequency of a word that `holding` of `chunks` contain: `ln(1 +
-/// (chunks - holding + 0.5) / (holding + 0.5))`.
+/// Returns BM25's inverse document frequency of a word that occurs in `holding` of `chunks` chunks:
+/// `ln(1 + (chunks - holding + 0.5) / (holding + 0.5))`.
 #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
 pub fn rarity(holding: u64, chunks: u64) -> f32 {
     let holding = holding.min(chunks) as f32;

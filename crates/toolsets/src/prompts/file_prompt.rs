@@ -17,11 +17,11 @@ use toolgate_world::Root;
 /// The maximum size of a filled prompt, including its files, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Refuses an empty value for a required argument. Otherwise, the prompt would lose the lines that
-/// contain this argument.
+/// The tool whose permission is required for prompts that include workspace files or suggest file
+/// paths.
 static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
 
-/// A prompt from a file of the workspace.
+/// A prompt that was parsed from a file of the workspace, or that is built in.
 pub(super) struct FileBackedPrompt {
     root: Root,
     file: Arc<PromptFile>,
@@ -32,8 +32,8 @@ impl FileBackedPrompt {
         Self { root: root.clone(), file: file.clone() }
     }
 
-    /// Refuses an empty value for a required argument. The prompt's lines with this argument would
-    /// otherwise be left out.
+    /// Refuses an empty value for a required argument. Otherwise, the prompt would lose the lines
+    /// that contain this argument. Fails with an error that names the argument.
     fn check_not_empty(&self, arguments: &PromptArguments) -> Result<(), ToolError> {
         let PromptSpec { name: prompt, arguments: known, .. } = &self.file.spec;
         let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);

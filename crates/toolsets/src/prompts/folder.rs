@@ -20,8 +20,7 @@ const ENTRIES_MAX: usize = 500;
 /// The maximum size of one prompt file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// The maximum size of a file that a prompt includes, in bytes. The file is sent to a model
-/// completely.
+/// Source of the prompts in a folder of the workspace. Each request rereads the files that changed.
 pub struct PromptFolder {
     path: String,
     scan: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
@@ -65,7 +64,7 @@ impl PromptSource for PromptFolder {
     }
 }
 
-/// The name of a prompt file in error messages.
+/// The noun for a prompt file in error messages.
 const ITEM_KIND: &str = "a prompt";
 
 /// Returns the path of the prompt `name` in the folder `path`.

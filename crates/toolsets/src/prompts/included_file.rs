@@ -8,7 +8,8 @@ use crate::{media, uri_paths};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, WalkStartPoint, quoted_path};
 
-/// The maximum size of an included file, in bytes. The file is sent to a model completely.
+/// The maximum size of a file that a prompt includes, in bytes. The file is sent to a model
+/// completely.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the file at `path`, which may be user input. Fails if the path leads out of the workspace.

@@ -61,16 +61,16 @@ pub trait SearchEngine: Send + Sync {
     /// Returns the committed documents by path.
     fn documents(&self) -> SearchEngineFuture<'_, BTreeMap<String, StoredDocumentVersion>>;
 
-    /// Returns the size of the committed index.
+    /// Returns the numbers of committed documents and chunks, and the size of the index on disk.
     fn status(&self) -> SearchEngineFuture<'_, SearchEngineStatus>;
 
     /// Returns the best candidates among the committed chunks: by words, by static vectors and by
     /// model vectors.
     fn candidates(&self, query: SearchEngineQuery) -> SearchEngineFuture<'_, SearchEngineMatches>;
 
-    /// Returns definitions named like `name`, best match first: exact names, names in other
-    /// capitals, prefixes, names of the same words, misspelled names. Functions and types come
-    /// before other definitions.
+    /// Returns definitions named like `name`, best match first: exact names, names that differ in
+    /// case, prefixes, names of the same words, misspelled names. Functions and types come before
+    /// other definitions.
     fn find_definitions(
         &self,
         name: String,
@@ -208,7 +208,7 @@ pub struct StoredDocumentVersion {
     pub etag: String,
 }
 
-/// Size of a search index.
+/// Status of a search index: numbers of documents and chunks, and size on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SearchEngineStatus {
     /// The number of documents in the index, including those without chunks.

@@ -238,7 +238,8 @@ impl Tool for SearchText {
 }
 
 impl MatchedTextFile {
-    /// Returns the number of matches that are not shown. Returns 0 if no match is shown.
+    /// Returns the number of matches in the file that the answer leaves out, or 0 if the answer
+    /// shows counts only.
     fn unshown_count(&self) -> u64 {
         let shown = self.matches.len() as u64;
         if shown == 0 { 0 } else { self.count.saturating_sub(shown) }

@@ -16,7 +16,7 @@ use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkFolder, W
 
 /// The maximum number of folder levels below a folder of skills that are searched.
 const DEPTH_MAX: usize = 4;
-/// The name of a skill in error messages.
+/// The noun for a skill in error messages.
 const ITEM_KIND: &str = "a skill";
 /// The maximum number of folders that are searched for skills.
 const FOLDERS_MAX: usize = 4_000;

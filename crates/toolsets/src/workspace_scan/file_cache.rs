@@ -57,7 +57,7 @@ impl<T: Clone> FileValueCache<T> {
         Ok(value)
     }
 
-    /// Drops the values of files that were not requested since the last call.
+    /// Drops the values of files that were not requested since the last call of this function.
     pub(crate) fn evict_unused(&mut self) {
         let round = self.round;
         self.entries.retain(|_, known| known.round == round);

@@ -88,7 +88,8 @@ impl OutlineBuilder<'_, '_> {
         part.doc_bytes.push(bytes);
     }
 
-    /// Adds the docstring of a module to its documentation.
+    /// Adds the docstring at the start of a module, if there is one, to the outline as a definition
+    /// without a name. `root` is the root of the syntax tree.
     pub(super) fn add_module_doc(&mut self, root: Node<'_>) {
         let Some(string) = docstring(root) else { return };
         let (first, last) = self.line_span(string);

@@ -70,7 +70,8 @@ pub(super) struct EmbeddingEndpoint {
 enum EndpointError {
     /// The endpoint did not answer. The caller decides whether to try again.
     NoAnswer(String),
-    /// An attempt after a pause, or after the time that the endpoint asks for, may help.
+    /// The error is temporary: a later attempt may succeed, after a pause or after the time that
+    /// the endpoint asks for.
     Temporary {
         why: String,
         retry_after: Option<Duration>,

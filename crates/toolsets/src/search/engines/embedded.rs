@@ -270,7 +270,7 @@ fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), 
     Ok(writer.commit()?)
 }
 
-/// A fixed state of a search index, for looking up vectors.
+/// Lookup of vectors in a snapshot of the embedded index.
 struct IndexSnapshotVectors(IndexSnapshot);
 
 impl VectorLookup for IndexSnapshotVectors {

@@ -11,7 +11,8 @@ use super::StoredDocument;
 #[derive(Serialize, Deserialize)]
 pub(super) struct PersistedDocument {
     path: String,
-    /// A file name as bytes. The extension selects how the text is cut into chunks.
+    /// Fingerprint of the document: a file name as bytes, whose extension selects how the text is
+    /// cut into chunks.
     stamp: Vec<u8>,
     etag: String,
     commit: Option<String>,

@@ -86,7 +86,7 @@ pub(crate) struct SearchHit {
     /// The metadata of a document.
     pub(crate) metadata: Map<String, Value>,
     pub(crate) vector: Option<Vec<f64>>,
-    /// Further matching passages in the file, best first. Empty unless hits are files.
+    /// Further matching passages in the file, best first. Empty unless each hit is a file.
     pub(crate) more: Vec<SearchHitLocation>,
 }
 

@@ -34,7 +34,7 @@ const HEAD_MOVE_MAX: Duration = Duration::from_millis(150);
 /// The pause between two checks of `HEAD`.
 const HEAD_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
-/// The number of bytes that are stored of an object id.
+/// The number of bytes that are kept in memory of each git object id.
 const NAME_BYTES: usize = 8;
 
 /// Reader of the git state of a folder, if the folder is the top of a git repository.

@@ -50,7 +50,8 @@ enum IndexUpdaterChannel {
 pub(crate) struct NewDocument {
     pub(crate) id: String,
     pub(crate) text: String,
-    /// A file name. The extension selects how the text is cut into chunks.
+    /// Format of the document as a file name, whose extension selects how the text is cut into
+    /// chunks.
     pub(crate) sort: String,
     pub(crate) tags: Vec<String>,
     pub(crate) metadata: Map<String, Value>,

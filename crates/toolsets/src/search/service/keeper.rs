@@ -34,7 +34,8 @@ use crate::search::engines::{
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The time to collect changes of files before the files are read, if no search waits.
+/// The time for which changes of files are collected before the files are read, if no search waits
+/// for these files.
 const GATHER_TIME: Duration = Duration::from_millis(50);
 /// The pause after reading changed files, as a multiple of the time for reading. The pause limits
 /// the load by a file that is written continuously.

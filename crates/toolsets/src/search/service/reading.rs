@@ -25,7 +25,7 @@ const HEAD_BYTES: u64 = 8 << 10;
 /// The maximum number of attempts to read a file that changes while it is read.
 const ATTEMPTS_MAX: usize = 3;
 
-/// A version of a file that must be read for the index.
+/// A file whose current version must be read, because the index has an earlier version or none.
 #[derive(Debug, Clone)]
 pub(super) struct StaleIndexedFile {
     pub(super) path: String,
@@ -145,7 +145,7 @@ fn read_file(
 }
 
 /// Returns the text of `file`. Returns `None` if the file must not be indexed, for example because
-/// it is binary. Fails if the call is canceled.
+/// it is binary. Fails if the file cannot be read or the call is canceled.
 fn read_text(
     path: &str,
     file: &WorkspaceFile,

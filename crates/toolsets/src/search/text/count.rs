@@ -17,7 +17,7 @@ use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 /// definitions.
 const ROLES_MAX: u64 = 256;
 
-/// The matches that one thread of a text search has counted.
+/// Counter of the matches that one thread of a text search finds, with the best files so far.
 pub(super) struct TextMatchCounter<'q> {
     query: &'q TextSearchQuery,
     scanner: FileScanner,

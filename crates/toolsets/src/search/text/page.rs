@@ -137,7 +137,7 @@ fn count_matches<'q>(
     }
 }
 
-/// The limits and inputs of a page of a text search.
+/// Builder of a page of a text search, with the limits and inputs of the page.
 struct TextSearchPage<'p> {
     root: &'p Root,
     input: &'p SearchTextInput,

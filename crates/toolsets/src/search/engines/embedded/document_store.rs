@@ -30,8 +30,8 @@ pub(super) type StoredDocumentChanges = BTreeMap<String, Option<StoredDocument>>
 /// The name of the folder that contains the earlier versions of documents during a change. An empty
 /// file in this folder means that the document did not exist before.
 const UNDO_FOLDER: &str = "before";
-/// The name to which the folder with earlier versions is renamed after a change is complete, until
-/// it is removed.
+/// The name that the folder with earlier versions gets when a change is complete, before the folder
+/// is removed.
 const DONE_FOLDER: &str = "done";
 
 /// The content of the file that stores a document.
@@ -42,7 +42,8 @@ struct DocumentFileContent {
     lang: Option<String>,
     tags: Vec<String>,
     text: String,
-    /// A file name. The extension selects how the text is cut into chunks.
+    /// Format of the document as a file name, whose extension selects how the text is cut into
+    /// chunks.
     sort: String,
     #[serde(deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,

@@ -129,7 +129,7 @@ pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the kind of chunk that has this number in the database.
+/// Returns the kind of chunk that has the number `number` in the database.
 pub(super) fn chunk_kind(number: i16) -> ChunkKind {
     match number {
         0 => ChunkKind::Function,

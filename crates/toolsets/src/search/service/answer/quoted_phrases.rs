@@ -31,8 +31,8 @@ impl<'q> QueryQuotedPhrases<'q> {
         if self.phrases.is_empty() { self.top_k } else { self.top_k.max(EXAMINED_MIN) }
     }
 
-    /// Moves the hits that contain all quoted phrases to the front, with higher scores. Returns as
-    /// many hits as were requested.
+    /// Moves the hits that contain all quoted phrases to the front, with higher scores. Returns at
+    /// most the requested number of hits.
     pub(super) fn put_first(&self, mut hits: Vec<(usize, SearchHit)>) -> Vec<(usize, SearchHit)> {
         let has_all =
             |hit: &SearchHit| self.phrases.iter().all(|it| hit.snippet.contains(it.as_str()));
