@@ -32,7 +32,7 @@ use crate::exec::WorkspaceProgramRunner;
 
 pub use registry::OWN_REGISTRY_QUESTION;
 
-/// Names that models guess for the folder of a project.
+/// Names that language models wrongly use for the input field `path`, with that field's name.
 const PROJECT_ALIASES: &[(&str, &str)] = &[
     ("project", "path"),
     ("folder", "path"),
@@ -42,11 +42,11 @@ const PROJECT_ALIASES: &[(&str, &str)] = &[
     ("cwd", "path"),
     ("repo", "path"),
 ];
-/// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
-/// timeout ends the call.
+/// The deadline of calls of `ci` tools. It exceeds the longest timeout of a program, so that a
+/// timeout ends the program before the deadline ends the call.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
-/// The tool whose policy rules also apply to this tool. A caller can write the command line or the
-/// project's files, so the rules of `exec.run` apply.
+/// The tool whose policy rules also apply to the `ci` tools. Their callers can choose the command
+/// line or change the project's files, so the rules of `exec.run` apply.
 const RULED_AS: Option<&'static str> = Some("exec.run");
 
 /// Returns the tools of this toolset. They run programs in the workspace of `programs`, with its
@@ -69,7 +69,7 @@ pub fn tools(programs: &WorkspaceProgramRunner, version: &str) -> Vec<Arc<dyn An
     ]
 }
 
-/// State that all tools of the `ci` toolset share.
+/// The dependencies that all tools of the `ci` toolset share.
 #[derive(Clone)]
 struct CiContext {
     programs: WorkspaceProgramRunner,

@@ -1,7 +1,7 @@
-//! Declared commands: tools that a TOML file describes, one table each, and that run programs.
+//! Declared commands: tools that run programs, each described by a table in a TOML file.
 //!
 //! A declaration names the program, and defines its arguments, artefacts and exit codes. No shell
-//! is involved. Declarations are checked when they are loaded. The program itself is looked up only
+//! is involved. Declarations are checked when they are loaded. The program itself is only looked up
 //! when the tool is called.
 
 mod settings;
@@ -30,7 +30,7 @@ pub(crate) use load::check_fuzz_input as fuzz_packs;
 pub use load::{CommandDeclarationSource, CommandLoadError, load_commands, pack_paths};
 pub use settings::{CommandSettings, UnparsedCommandTables};
 
-/// Returns one tool for each command in `declared`. `programs` runs the commands.
+/// Returns one tool for each command in `declared`. The tools run their commands with `programs`.
 pub fn tools(
     programs: &WorkspaceProgramRunner,
     declared: Vec<DeclaredCommand>,
@@ -40,7 +40,7 @@ pub fn tools(
     declared.into_iter().map(tool).collect()
 }
 
-/// Returns `; did you mean …?` if one of `names` is similar to `name`, or else an empty text.
+/// Returns `; did you mean …?` if one of `names` is similar to `name`, or an empty text if not.
 fn suggestion<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let rated =
         names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));

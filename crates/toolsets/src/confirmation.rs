@@ -1,9 +1,9 @@
-//! Asks the caller's user to confirm an action before a tool performs it.
+//! Asks the caller's user to confirm an action before a tool performs the action.
 
 use serde_json::json;
 use toolgate_contract::{ElicitationAnswer, ToolContext, ToolError, ToolErrorKind};
 
-/// Action that needs a person's confirmation.
+/// A question that asks a person to confirm an action.
 pub(crate) struct ConfirmationRequest<'a> {
     /// The key that identifies the question among all questions of the call.
     pub(crate) key: &'a str,
@@ -15,10 +15,10 @@ pub(crate) struct ConfirmationRequest<'a> {
     pub(crate) setting: &'a str,
 }
 
-/// Asks the caller to confirm `request`.
+/// Asks a person to confirm `request`.
 ///
 /// # Errors
-/// Fails if the caller declines or cannot be asked, or if [`ToolContext::ask_form`] fails.
+/// Fails if the person declines, if nobody can be asked, or if [`ToolContext::ask_form`] fails.
 pub(crate) async fn ask_confirmation(
     ctx: &ToolContext,
     request: ConfirmationRequest<'_>,
@@ -43,22 +43,22 @@ pub(crate) async fn ask_confirmation(
     }
 }
 
-/// A person's answer to a question that is only asked if a person can be reached.
+/// The outcome of asking a person for consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsentOutcome {
     /// The person agreed.
     Given,
     /// The person refused.
     Refused,
-    /// Nobody could be asked.
+    /// Nobody could be asked, because the caller's client has no way to show a question.
     NobodyAsked,
 }
 
-/// Asks the caller to confirm `request`. Returns [`ConsentOutcome::NobodyAsked`] if the caller
-/// cannot be asked.
+/// Asks a person to confirm `request`. Returns [`ConsentOutcome::NobodyAsked`] if nobody can be
+/// asked.
 ///
 /// # Errors
-/// Fails if the caller declines, or if [`ToolContext::ask_form`] fails for another reason.
+/// Fails if the person declines, or if [`ToolContext::ask_form`] fails for another reason.
 pub(crate) async fn confirm_if_possible(
     ctx: &ToolContext,
     request: ConfirmationRequest<'_>,
@@ -70,7 +70,7 @@ pub(crate) async fn confirm_if_possible(
     }
 }
 
-/// Asks the caller `question` if possible. `key` identifies the question within the call.
+/// Asks a person `question` if possible. `key` identifies the question within the call.
 ///
 /// # Errors
 /// Fails if [`ToolContext::ask_form`] fails, unless the reason is that nobody can be asked.
@@ -91,7 +91,8 @@ pub(crate) async fn ask_if_possible(
     }
 }
 
-/// Asks a person a question that has no fields. Ends early if the call is cancelled.
+/// Asks a person to accept or decline `question`, without form fields. Fails early if the call is
+/// cancelled.
 async fn ask_person(
     ctx: &ToolContext,
     key: &str,

@@ -21,8 +21,8 @@ pub use load::LoadDocument;
 pub use render::RenderMarkdown;
 pub use search::SearchDocuments;
 
-/// Returns all tools of this toolset for the documents below `root`. `docs.search` searches with
-/// `service`.
+/// Returns all tools of the `docs` toolset for the documents below `root`. `docs.search` searches
+/// with `service`.
 pub fn tools(root: &Root, service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
     vec![
         erase_tool(LoadDocument { root: root.clone() }),

@@ -37,7 +37,8 @@ pub use settings::{ExecSettings, StoredOutputLimits};
 pub(crate) use start::{bounds, variable_refusal};
 pub(crate) use trace_variables::set_trace_variables;
 
-/// Returns the tools of this toolset. Programs start in `root` as child processes of `processes`.
+/// Returns the tools of the `exec` toolset. Their programs start in `root` as child processes of
+/// `processes`.
 pub fn tools(
     root: &Root,
     processes: &ProcessRunner,
@@ -47,7 +48,7 @@ pub fn tools(
 }
 
 impl WorkspaceProgramRunner {
-    /// Returns the tools of this toolset, which run programs with this runner.
+    /// Returns the tools of the `exec` toolset, which run programs with this runner.
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
         vec![
             erase_tool(run::RunProgram::new(self)),

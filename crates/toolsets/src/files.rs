@@ -1,6 +1,6 @@
 //! The `files` toolset: reads, finds and changes files in the workspace.
 //!
-//! The tools interpret a caller's input. [`toolgate_world::Root`] confines paths to the workspace
+//! The tools interpret a caller's input. [`toolgate_world::Root`] keeps paths inside the workspace
 //! and replaces files.
 
 mod read;
@@ -46,7 +46,7 @@ pub use settings::{FileSettings, FileToolLimits, FolderDeleteConfirmation, RELEA
 pub use tree::ShowDirectoryTree;
 pub use write::WriteFile;
 
-/// Names that models guess for the path of a folder.
+/// Names that language models wrongly use for the input field of a folder, with that field's name.
 pub(crate) const FOLDER_ALIASES: &[(&str, &str)] =
     &[("dir", "path"), ("directory", "path"), ("folder", "path")];
 
@@ -70,7 +70,7 @@ pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// Returns the resource source that reads and watches the files below `root` by URI.
+/// Returns the resource source that reads and watches the files below `root` by `file:` URI.
 pub fn resources(root: &Root, settings: &FileSettings) -> Arc<dyn ResourceSource> {
     Arc::new(FileResourceSource::new(&root.clone().with_rules(&settings.rules()), settings))
 }

@@ -1,4 +1,4 @@
-//! Parses the front matter of a Markdown file: the YAML before its text.
+//! Parses the front matter of a Markdown file, which is the YAML before its text.
 
 mod errors;
 
@@ -15,13 +15,14 @@ pub(crate) use errors::YamlValueRequirements;
 /// The maximum number of YAML nodes that are read. Aliases can make a short text expand to many
 /// nodes.
 const NODES_MAX: usize = 10_000;
-/// The maximum number of bytes of scalar text in the YAML, after aliases are expanded.
+/// The maximum total size of texts in the YAML, in bytes, after aliases are expanded.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The maximum size of one text in the front matter, in bytes, because models and people read it.
+/// The maximum size of a single text in the front matter, in bytes, because models and people read
+/// it.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
-/// Checks that `text` of a front matter is not too long and has no hidden character.
+/// Checks that `text`, a value in a front matter, is not too long and has no hidden character.
 ///
 /// # Errors
 /// Returns the end of a sentence, such as "has the hidden character U+202E at byte 12".
@@ -32,7 +33,7 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
 /// The text of a Markdown file, split into its front matter and its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MarkdownFileParts<'t> {
-    /// YAML text between the two `---` lines.
+    /// The YAML text between the two `---` lines.
     pub(crate) head: &'t str,
     /// The text after the front matter.
     pub(crate) body: &'t str,
@@ -40,7 +41,7 @@ pub(crate) struct MarkdownFileParts<'t> {
     pub(crate) body_line: usize,
 }
 
-/// The number of the line in the file on which the YAML starts, after the first `---`.
+/// The number of the line in the file on which the YAML starts. The first line is `---`.
 const HEAD_LINE: usize = 2;
 
 /// An error in a file, with its line number from 1. Line 0 means the complete file.
@@ -55,13 +56,13 @@ impl FileErrorWithLine {
         Self { line, message: message.into() }
     }
 
-    /// Creates an error that concerns the complete file, without a line number.
+    /// Creates an error that concerns the complete file. Its line number is 0.
     pub(crate) fn whole(message: impl Into<String>) -> Self {
         Self::at_line(0, message)
     }
 
-    /// Converts the error to a report about a skipped file. `file` is the file's path, and `what`
-    /// is the type of item, such as `a prompt`.
+    /// Converts the error to a report that `file` was skipped. `file` is its path, and `what` is
+    /// the type of the item in it, such as `a prompt`.
     pub(crate) fn into_skipped(self, what: &'static str, file: &str) -> SkippedFile {
         let Self { line, message } = self;
         SkippedFile { item_kind: Some(what), file: file.to_owned(), line, message }
@@ -71,25 +72,25 @@ impl FileErrorWithLine {
 /// A file or folder that was skipped because it is unusable, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SkippedFile {
-    /// The type of item that was skipped, such as `a prompt`. `None` if nothing depends on the
-    /// file.
+    /// The type of the item that the file contains, such as `a prompt`. `None` if the file defines
+    /// no item.
     pub(crate) item_kind: Option<&'static str>,
     /// The path of the file, relative to the workspace root.
     pub(crate) file: String,
-    /// The line number from 1; 0 means the complete file.
+    /// The number of the line with the error, from 1. 0 means that the complete file is unusable.
     pub(crate) line: usize,
     /// A description of the error and its fix.
     pub(crate) message: String,
 }
 
 impl SkippedFile {
-    /// Creates a report that all of `file` was skipped. `what` is the type of item, such as `a
-    /// prompt`.
+    /// Creates a report that `file` was skipped, without a line number. `what` is the type of the
+    /// item in the file, such as `a prompt`.
     pub(crate) fn whole(what: &'static str, file: &str, message: impl Into<String>) -> Self {
         FileErrorWithLine::whole(message).into_skipped(what, file)
     }
 
-    /// Creates a report that `file` was skipped, for a file on which no item depends.
+    /// Creates a report that `file`, which defines no item, was skipped.
     pub(crate) fn file_only(file: &str, message: impl Into<String>) -> Self {
         Self { item_kind: None, ..Self::whole("", file, message) }
     }
@@ -107,7 +108,7 @@ impl SkippedFile {
     }
 }
 
-/// Formats the report about a skipped file as a log line.
+/// Displays the report about a skipped file as a log line.
 impl fmt::Display for SkippedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.location();
@@ -119,8 +120,8 @@ impl fmt::Display for SkippedFile {
     }
 }
 
-/// Splits `text` into front matter and body. The front matter is a line `---`, YAML, and a line
-/// `---`.
+/// Splits `text` into front matter and body. The front matter is a line `---`, YAML, and another
+/// line `---`. Fails if there is no front matter.
 pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLine> {
     let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
@@ -141,8 +142,8 @@ pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLi
     Err(FileErrorWithLine::at_line(1, "the front matter has no end; close it with a line `---`"))
 }
 
-/// Splits `text` like [`split`], but the front matter is optional. Without front matter, all of the
-/// text is the body.
+/// Splits `text` into front matter and body, like [`split`]. If there is no front matter, all of
+/// `text` is the body.
 pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileErrorWithLine> {
     let body = strip_byte_order_mark(text);
     // A `---` after blank lines was probably meant as front matter, so `split` reports it.
@@ -153,7 +154,7 @@ pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileErro
 }
 
 /// Parses the front matter `head` as YAML 1.2. If the value of a key is invalid, the error contains
-/// the key's text in `requirements`.
+/// the requirement for that key in `requirements`.
 pub(crate) fn parse<T: DeserializeOwned>(
     head: &str,
     requirements: YamlValueRequirements,
@@ -169,9 +170,10 @@ pub(crate) fn parse<T: DeserializeOwned>(
     })
 }
 
-/// Front matter in which invalid values were repaired.
+/// A front matter in which invalid values were repaired.
 pub(crate) struct RepairedFrontMatter {
-    /// YAML text after the repair. All lines have the line numbers of the original text.
+    /// The YAML text after the repair. Each value has the line number that it had in the original
+    /// text.
     pub(crate) head: String,
     /// The keys of the values that were repaired.
     pub(crate) keys: Vec<String>,
@@ -202,8 +204,8 @@ pub(crate) fn quote_broken_values(head: &str) -> Option<RepairedFrontMatter> {
     (!quoted.keys.is_empty()).then_some(quoted)
 }
 
-/// Returns the key of a front matter entry, and the entry as one line with its value in quotes.
-/// Returns `None` if the entry is valid without quotes.
+/// Returns the key of the front matter entry with the lines `entry`, and the entry as one line with
+/// its value in quotes. Returns `None` if the entry is valid without quotes.
 fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, value) = entry.first()?.split_once(':')?;
     let key = key.trim_end();
@@ -221,15 +223,16 @@ fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     Some((key, format!("{key}: {}", serde_json::Value::from(text.trim_end()))))
 }
 
-/// Returns true if `value` begins a YAML block scalar, which may contain any text: `|`, `>-`, `>2`.
+/// Returns true if `value` starts a YAML block scalar (`|`, `>-`, `>2`), whose lines may contain
+/// any text.
 fn is_block_header(value: &str) -> bool {
     let Some(rest) = value.strip_prefix(['|', '>']) else { return false };
     let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-'));
     rest.is_empty() || rest.starts_with(char::is_whitespace) && rest.trim_start().starts_with('#')
 }
 
-/// Returns the key of an entry, and its lines with each indenting tab replaced by two spaces.
-/// Returns `None` unless the tabs make the entry invalid YAML.
+/// Returns the key of the front matter entry with the lines `entry`, and the entry with two spaces
+/// for each indenting tab. Returns `None` unless the tabs make the entry invalid YAML.
 fn indent_with_spaces<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, _) = entry.first()?.split_once(':')?;
     if !entry.iter().any(|line| line.starts_with('\t')) {
@@ -259,15 +262,16 @@ fn options() -> Options {
     }
 }
 
-/// Returns the line number in the file of a value in the front matter.
+/// Returns the line number, in the Markdown file, of a value in its front matter.
 pub(crate) fn line_number<T>(what: &serde_saphyr::Spanned<T>) -> usize {
     usize::try_from(what.referenced.line()).unwrap_or(1).max(1) + HEAD_LINE - 1
 }
 
-/// Splits and parses fuzzed bytes. Panics if text is lost or a line number is out of range.
+/// Splits and parses the fuzz input `bytes`. Panics if text is lost or a line number is out of
+/// range.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
-    /// Front matter that a fuzz target parses.
+    /// The front matter that this fuzz target parses.
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "the fields are only parsed")]

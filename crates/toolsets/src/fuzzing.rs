@@ -5,7 +5,7 @@ use toolgate_contract::ToolError;
 use crate::files::cursor;
 use crate::{assets, commands, files, front_matter};
 
-/// A function that runs a test with one fuzz input, and panics if it finds a bug.
+/// A function that tests code with one fuzz input, and panics if it finds a bug.
 type ToolsetFuzzTarget = fn(&[u8]);
 
 /// Every fuzz target of this crate, with the name of its folder in `fuzz/corpus`.
@@ -40,8 +40,8 @@ fn uris(bytes: &[u8]) {
     files::fuzz_uris(bytes);
 }
 
-/// Fuzzes the cursors of file listings: decoding an encoded cursor for the same question must give
-/// the original value.
+/// Fuzzes the cursors of file listings: decoding an encoded cursor for the same list must give the
+/// original entry.
 fn file_cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (question, given) = text.split_once('\u{1f}').unwrap_or(("", text));

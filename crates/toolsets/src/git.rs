@@ -2,7 +2,7 @@
 //! other programs.
 //!
 //! No tool uses the network. A repository is accepted only if all of it is in the workspace, or if
-//! the settings allow the outside repository to which the workspace belongs.
+//! the settings allow the use of a repository outside to which the workspace belongs.
 
 mod status;
 mod log;
@@ -47,12 +47,14 @@ use crate::exec::WorkspaceProgramRunner;
 
 pub use settings::{GitProgram, GitSettings, OutsideRepositoryAccess};
 
-/// Deadline of a call. It is longer than git's time limit, so that git is stopped first.
+/// The deadline of calls of the `git` tools. It exceeds git's time limit, so that git is stopped
+/// before the deadline ends the call.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 
-/// Returns all tools of this toolset, for repositories in the workspace of `programs`.
+/// Returns all `git` tools, for repositories in the workspace of `programs`.
 ///
-/// The allowlist of `exec` does not apply: the tools run git only, with fixed arguments.
+/// The setting `exec.allow` does not apply: the tools run only git, with arguments that they
+/// control.
 pub fn tools(programs: &WorkspaceProgramRunner, settings: &GitSettings) -> Vec<Arc<dyn AnyTool>> {
     let git = GitContext {
         programs: programs.clone(),
@@ -77,12 +79,12 @@ pub fn tools(programs: &WorkspaceProgramRunner, settings: &GitSettings) -> Vec<A
     ]
 }
 
-/// Programs and settings that every tool of this toolset uses.
+/// The program runner and settings that every `git` tool uses.
 #[derive(Clone)]
 pub(super) struct GitContext {
     programs: WorkspaceProgramRunner,
     settings: Arc<GitSettings>,
-    /// The repository to which the workspace belongs, if the `.git` folder is outside the
+    /// The repository to which the workspace belongs, if its `.git` folder is outside the
     /// workspace.
     outside: Option<Arc<outside::OutsideRepository>>,
     /// True if the tool may change the repository.
@@ -90,7 +92,8 @@ pub(super) struct GitContext {
 }
 
 impl GitContext {
-    /// Creates the tool with `make`, and attributes its processes to this tool.
+    /// Creates the tool with `make`. The tool's processes run under its own name and sandbox
+    /// profile.
     fn tool<T: Tool>(&self, make: impl FnOnce(Self) -> T) -> Arc<dyn AnyTool> {
         erase_tool(make(Self {
             programs: self.programs.for_tool(T::NAME),

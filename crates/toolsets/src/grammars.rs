@@ -1,9 +1,9 @@
 //! Parses code in separate worker processes, because hostile text can crash a grammar.
 //!
-//! A grammar is C code. If the grammar aborts, its process ends, so a server that parsed code
-//! itself would end, too. The server therefore sends each text to a worker process, which has no
-//! access to files and has limits on memory and time. If the worker fails, definitions are guessed
-//! line by line, and the text is not parsed again.
+//! A grammar is C code. If a grammar aborts, its process ends, so a server that parsed code itself
+//! would end, too. The server therefore sends each text to a worker process, which has no access to
+//! files and has limits on memory and time. If the worker fails, definitions are guessed line by
+//! line, and the text is not parsed again.
 
 mod failed_texts;
 
@@ -27,35 +27,34 @@ use toolgate_world::processes::{
 
 use failed_texts::FailedParseRequests;
 
-/// The maximum time for which an idle worker is reused. It is shorter than the time after which an
-/// idle worker exits, so that no worker exits while it receives a text.
+/// The maximum idle time after which a parser worker is still reused. It is shorter than the time
+/// after which an idle worker exits, so that no worker exits while it receives a text.
 const IDLE_MAX: Duration = Duration::from_secs(45);
-/// The maximum time in which a worker must parse one text. Processor time has a separate, shorter
-/// limit. This limit stops a worker that hangs without using the processor.
+/// The maximum time for parsing one text. This limit stops a worker that hangs. A separate, shorter
+/// limit applies to the processor time.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The minimum number of workers that parse code, so that one slow text does not block all other
-/// texts.
+/// The minimum size of the pool of parser workers, so that one slow text does not block all others.
 const WORKERS_MIN: usize = 2;
-/// The maximum number of workers that parse code.
+/// The maximum size of the pool of parser workers.
 const WORKERS_MAX: usize = 4;
-/// The maximum number of workers that are tried for one text: one more than can be idle, because
-/// all idle workers may have been killed.
+/// The maximum number of parser workers that are tried for one text: one more than can be idle,
+/// because all idle workers may have been killed.
 const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
-/// The minimum time between a failed start of a worker and the next start.
+/// The minimum time between a failed start of a parser worker and the next start.
 const START_PAUSE: Duration = Duration::from_secs(30);
 
-/// The executable of workers that parse code. Unset if `main` has not searched for it.
+/// The executable of parser workers. Not set until [`run_worker_if_asked`] has searched for it.
 static EXECUTABLE: OnceLock<WorkerExecutable> = OnceLock::new();
-/// Notifies the task that ends idle workers when a worker has started.
+/// Wakes the task that ends idle parser workers. A started worker notifies it.
 static WORKER_STARTED: Notify = Notify::const_new();
-/// The worker pool that parses code for this process. `None` if this process parses code itself.
+/// The pool of parser workers for this process. `None` if this process parses code itself.
 static CURRENT_POOL: Mutex<Option<Arc<ParserWorkerPool>>> = Mutex::new(None);
 
-/// Runs a worker if this process was started as a worker that parses code, and never returns in
-/// that case. Otherwise, finds the executable of such workers. Call this function in `main` before
-/// any thread starts.
+/// Parses code as a worker, and never returns, if this process was started as a parser worker.
+/// Otherwise, finds the executable of parser workers. Call this function in `main` before any
+/// thread starts.
 ///
-/// If there is a packed parser executable, it is used in preference to the grammars of this
+/// A packed parser executable, if there is one, is used in preference to the grammars of this
 /// executable.
 pub fn run_worker_if_asked() {
     toolgate_parser::run_worker_if_asked();
@@ -66,7 +65,7 @@ pub fn run_worker_if_asked() {
     });
 }
 
-/// Makes worker processes parse all code for this process. The first text starts the first worker.
+/// Makes parser workers parse all code for this process. The first text starts the first worker.
 ///
 /// Does nothing if `main` has not called [`run_worker_if_asked`], as in tests of libraries. Such a
 /// process parses code itself.
@@ -79,8 +78,8 @@ pub fn parse_in_workers(processes: &ProcessRunner) {
     }
 }
 
-/// Checks that this system can run a worker that parses code: starts a worker and ends it. Blocks.
-/// Does nothing if this process parses code itself.
+/// Checks that this system can run a parser worker: starts a worker and ends it. Blocks. Does
+/// nothing if this process parses code itself.
 ///
 /// # Errors
 /// Fails if no worker can be started.
@@ -89,7 +88,8 @@ pub fn check_worker(processes: &ProcessRunner) -> io::Result<()> {
     processes.workers(PARSER_NAME, executable.clone()).start().map(drop)
 }
 
-/// Ends each worker that parses code as soon as it is idle. A later text starts a new worker.
+/// Ends each parser worker as soon as it is idle. A later text starts a new worker, which ends
+/// after this text.
 pub fn end_workers() {
     if let Some(pool) = lock(&CURRENT_POOL).take() {
         let mut state = lock(&pool.state);
@@ -100,7 +100,7 @@ pub fn end_workers() {
     }
 }
 
-/// Ends each worker that has been idle for 45 s, to free the memory of its program. Never returns.
+/// Ends each parser worker that has been idle for 45 s, to free its memory. Never returns.
 pub async fn end_idle_workers() {
     loop {
         WORKER_STARTED.notified().await;
@@ -113,7 +113,8 @@ pub async fn end_idle_workers() {
     }
 }
 
-/// Ends the workers that have been idle for [`IDLE_MAX`]. Returns `true` if other workers are left.
+/// Ends the parser workers that have been idle for [`IDLE_MAX`]. Returns true if other workers are
+/// left.
 fn end_expired_workers() -> bool {
     let Some(pool) = lock(&CURRENT_POOL).clone() else { return false };
     let mut state = lock(&pool.state);
@@ -127,7 +128,7 @@ fn end_expired_workers() -> bool {
     has_workers
 }
 
-/// The worker processes that parse code.
+/// A pool of worker processes that parse code.
 struct ParserWorkerPool {
     starter: WorkerProcessStarter,
     workers_max: usize,
@@ -138,17 +139,17 @@ struct ParserWorkerPool {
 
 #[derive(Default)]
 struct ParserPoolState {
-    /// The idle workers, each with the time when it finished its last text.
+    /// The idle workers, each with the time at which it became idle.
     idle: Vec<(Instant, WorkerProcess)>,
     /// The number of workers that are parsing a text.
     busy: usize,
     failed: FailedParseRequests,
-    /// The earliest time for the next start of a worker. `None` unless the last start has failed.
+    /// The earliest time for the next start of a worker. `None` unless the last start failed.
     start_after: Option<Instant>,
     is_closed: bool,
 }
 
-/// A worker that is parsing a text. Dropping this value kills the worker.
+/// A worker that is parsing a text. Dropping this value kills the worker, unless it was given back.
 struct BusyParserWorker<'p> {
     pool: &'p ParserWorkerPool,
     worker: Option<WorkerProcess>,
@@ -193,8 +194,8 @@ impl ParserWorkerPool {
         }
     }
 
-    /// Returns an idle worker, or starts a worker. If the maximum number of workers is busy, waits
-    /// for one of them. Returns `None` if no worker can be started.
+    /// Returns an idle worker, or starts a new worker. If the maximum number of workers is busy,
+    /// blocks until one is idle. Returns `None` if no worker can be started.
     fn take_worker(&self) -> Option<BusyParserWorker<'_>> {
         let mut state = lock(&self.state);
         while state.idle.is_empty() && state.busy >= self.workers_max {
@@ -246,7 +247,8 @@ impl ParserWorkerPool {
 }
 
 impl BusyParserWorker<'_> {
-    /// Returns the worker to the pool, so that it can parse another text.
+    /// Returns the worker to the pool, so that it can parse another text. Ends the worker if the
+    /// pool is closed.
     fn give_back(mut self) {
         let worker = self.worker.take();
         let mut state = lock(&self.pool.state);

@@ -1,4 +1,4 @@
-//! Searches files for text, for `files.search` and `search.text`.
+//! Searches files for text, for the tools `files.search` and `search.text`.
 //!
 //! ripgrep's crates provide regular expressions and the search within one text. The workspace lists
 //! the files, and each tool builds its own answer from the matches.

@@ -1,4 +1,4 @@
-//! Client of the backend that stores assets.
+//! HTTP client of the backend server that stores assets.
 
 use serde_json::Value;
 use toolgate_contract::{ToolContext, ToolError, exact_json, strip_byte_order_mark_bytes};
@@ -8,11 +8,11 @@ use toolgate_net::{HttpUrl, HttpUrlError};
 use toolgate_world::HttpFetcher;
 use toolgate_world::fetch::FetchedHttpResponse;
 
-/// The status and detail reported if the backend for assets is unreachable or does not answer in
+/// The HTTP status and detail reported if the asset backend is unreachable or does not answer in
 /// time.
 const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
-/// A server, named in the settings, that stores assets.
+/// HTTP client of the backend server that stores assets. The settings name the backend's URL.
 pub struct AssetBackendClient {
     /// The backend's URL, as the settings give it.
     url: String,
@@ -21,11 +21,12 @@ pub struct AssetBackendClient {
     fetch: HttpFetcher,
 }
 
-/// The backend's answer to an asset that was sent to it.
+/// The backend's answer to an asset that a tool sent.
 pub(super) enum AssetBackendAnswer {
     /// The backend stored the asset and identifies it by `id`.
     Stored { id: String },
-    /// The backend refused the asset, or was unreachable.
+    /// The backend refused the asset with an HTTP status, or was unreachable. `detail` is the
+    /// reason.
     Refused { status: u16, detail: String },
 }
 
@@ -42,7 +43,8 @@ impl AssetBackendClient {
         &self.url
     }
 
-    /// Sends `asset` unchanged to the backend, without retries.
+    /// Posts `asset` unchanged to the backend, without retries. An unreachable backend counts as a
+    /// refusal. Fails if the call is cancelled.
     pub(super) async fn send(
         &self,
         ctx: &ToolContext,
@@ -78,7 +80,8 @@ impl AssetBackendClient {
     }
 }
 
-/// Returns the `id` in the backend's answer as text, or an empty text if there is none.
+/// Returns the `id` in `body`, the backend's JSON answer, as text. Returns an empty text if the
+/// answer has no `id`.
 fn response_id(body: &[u8]) -> String {
     let answer: Value =
         exact_json::parse_bytes(strip_byte_order_mark_bytes(body)).unwrap_or_default();

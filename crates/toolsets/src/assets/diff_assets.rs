@@ -13,7 +13,7 @@ use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.diff_assets` tool.
 pub struct DiffAssets {
-    /// The assets of the workspace. The tool compares assets on the workspace's worker threads.
+    /// The schemas and examples of the workspace. The tool compares assets on their worker threads.
     pub(super) assets: Arc<AssetSnapshot>,
 }
 

@@ -54,12 +54,12 @@ pub(super) fn collect_errors<'v, E>(
     Ok(collector.errors)
 }
 
-/// Collector of the errors that the validation of an asset finds.
+/// Collector of the errors that validation finds in one asset.
 struct AssetErrorCollector<'a> {
     asset: &'a Value,
     documents: &'a Arc<AssetSchemaDocuments>,
-    /// Keyword location and value path of each error that is already reported. Used to report an
-    /// error once if the validator finds it in several parts.
+    /// Keyword location and value path of each reported error, so that an error which the validator
+    /// finds several times is reported once.
     reported: HashSet<(String, String)>,
     /// Validators for the `contains` keyword, by the URI of the schema that has this keyword.
     /// `None` marks a `contains` schema that cannot be compiled.
@@ -71,7 +71,7 @@ struct AssetErrorCollector<'a> {
     is_full: bool,
 }
 
-/// The keyword that an error concerns, and its location in the schemas.
+/// The schema keyword that a validation error concerns, with its value and its schema.
 struct SchemaKeywordLocation<'a> {
     /// The keyword's value. `None` if the keyword was not found in the schemas.
     value: Option<&'a Value>,
@@ -141,13 +141,13 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Records `error` by its keyword and the value at `path`. Returns `true` if no error about
-    /// this keyword and value was recorded before.
+    /// Records that an error about the value at `path` was reported for its schema keyword. Returns
+    /// true if this is the first error about this keyword and value.
     fn mark_reported(&mut self, error: &ValidationError<'_>, path: &str) -> bool {
         self.reported.insert((error.evaluation_path().as_str().to_owned(), path.to_owned()))
     }
 
-    /// Returns the message of one validation error.
+    /// Returns the message of one validation error, in the words of Python's `jsonschema`.
     fn message(&self, error: &ValidationError<'_>) -> String {
         let value = PythonRepr(error.instance());
         match error.kind() {
@@ -280,8 +280,8 @@ impl<'a> AssetErrorCollector<'a> {
         )
     }
 
-    /// Reports one error for each missing property that `dependentRequired` requires. Does nothing
-    /// if `error` concerns a keyword and value that were reported before.
+    /// Adds one error for each missing property that `dependentRequired` requires. Does nothing if
+    /// such errors were already added for this schema keyword and object.
     fn add_dependent_required(&mut self, error: &ValidationError<'_>, path: &str) {
         if !self.mark_reported(error, path) {
             return;
@@ -304,7 +304,7 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Reports an error of a `false` schema, which no value matches. If the keyword limits items or
+    /// Adds an error of a `false` schema, which no value matches. If the schema limits items or
     /// properties, the error is about the array or object that contains them.
     fn add_false_schema(&mut self, error: &ValidationError<'_>, path: String) {
         match keyword(error) {
@@ -357,7 +357,7 @@ impl<'a> AssetErrorCollector<'a> {
         object.into_iter().flat_map(|fields| fields.keys().cloned()).collect()
     }
 
-    /// Reports an invalid property name of the object at `path`.
+    /// Adds an error about an invalid property name of the object at `path`.
     fn add_property_name(&mut self, error: &ValidationError<'_>, path: String) {
         let msg = match error.kind() {
             Kind::Contains => self.contains_message(error),
@@ -366,8 +366,8 @@ impl<'a> AssetErrorCollector<'a> {
         self.push_error(path, msg);
     }
 
-    /// Returns the message for a failed `contains`. If the schema has `minContains` or
-    /// `maxContains`, the message states the number of matching items.
+    /// Returns the message for an array that fails the keyword `contains`. If the schema has
+    /// `minContains` or `maxContains`, the message states the number of matching items.
     fn contains_message(&mut self, error: &ValidationError<'_>) -> String {
         let place = self.place(error);
         let around = place.schema.and_then(Value::as_object);
@@ -404,7 +404,7 @@ impl<'a> AssetErrorCollector<'a> {
         }
     }
 
-    /// Finds the schema keyword that `error` concerns.
+    /// Finds the schema keyword that `error` concerns, with its value and the URI of its schema.
     fn place(&self, error: &ValidationError<'_>) -> SchemaKeywordLocation<'a> {
         let uri = error.absolute_keyword_location().map_or("", |uri| uri.as_str());
         let uri = uri.split('#').next().unwrap_or_default();
@@ -418,10 +418,8 @@ impl<'a> AssetErrorCollector<'a> {
     }
 }
 
-/// Returns the keyword that `error` concerns. Returns `None` if the last step of the error's
-/// location is a name or an index, as in `properties`.
-///
-/// An evaluation path leads only through schemas, so each keyword in it can be recognized.
+/// Returns the schema keyword that `error` concerns. Returns `None` if the error's location in the
+/// schema ends with a property name or an index, as in `properties/size`.
 fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     let path: &'e Location = error.evaluation_path();
     let mut steps = path.as_str().split('/').skip(1);
@@ -447,7 +445,7 @@ fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     keyword
 }
 
-/// Returns the JSON types that `kind` expects, for a schema whose text is not found.
+/// Returns the JSON types that `kind` expects, quoted and separated by commas.
 fn types(kind: &TypeKind) -> String {
     match kind {
         TypeKind::Single(one) => format!("'{one}'"),

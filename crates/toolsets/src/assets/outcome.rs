@@ -1,4 +1,4 @@
-//! Reports about assets that a tool did not accept.
+//! Types that describe why a tool did not accept an asset.
 
 use schemars::JsonSchema;
 use serde::Serialize;

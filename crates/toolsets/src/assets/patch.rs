@@ -16,8 +16,8 @@ use toolgate_world::root::DiskWorkMonitor;
 /// The maximum size of a JSON Patch, in bytes. Each operation contains its full path, so long keys
 /// with many children can make a patch far larger than both documents.
 const PATCH_BYTES_MAX: usize = 4 << 20;
-/// The maximum memory of the values in a JSON Patch, in bytes. A small object takes some 50 times
-/// its text, and a result has several copies of the patch.
+/// The maximum memory of the values in a JSON Patch, in bytes. A small object takes about 50 times
+/// the memory of its text, and a result contains several copies of the patch.
 const VALUES_BYTES_MAX: usize = 32 << 20;
 /// The number of compared fields between two checks for cancellation.
 const CHECK_INTERVAL: usize = 1_000;
@@ -42,7 +42,7 @@ enum JsonPatchOperationKind {
     Replace,
 }
 
-/// Returns the JSON Patch that turns `base` into `new`, in order of path.
+/// Returns the JSON Patch that turns `base` into `new`, with its operations sorted by path.
 pub(super) fn patch_between(
     base: &Value,
     new: Value,
@@ -56,7 +56,7 @@ pub(super) fn patch_between(
     Ok(operations)
 }
 
-/// JSON Patch that is being computed.
+/// JSON Patch under construction.
 struct JsonPatchBuilder<'w> {
     operations: Vec<JsonPatchOperation>,
     /// The size of the patch as JSON, in bytes, without the escaping of its paths.

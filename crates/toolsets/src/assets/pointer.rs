@@ -34,8 +34,9 @@ pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
     Err(ToolError::new(ToolErrorKind::TooLarge, message))
 }
 
-/// Subtracts the lengths of the JSON Pointers to all parts of `value` from `left`. Returns `false`
-/// if too few bytes are left. The pointer to `value` itself has `at` bytes.
+/// Subtracts from `left` the lengths of the JSON Pointers to `value` and to all values inside
+/// `value`. Returns false if `left` has too few bytes. The pointer to `value` itself has `at`
+/// bytes.
 fn subtract_pointers(left: &mut usize, value: &Value, at: usize) -> bool {
     let Some(rest) = left.checked_sub(at) else { return false };
     *left = rest;

@@ -13,7 +13,8 @@ use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The assumed file name of an asset that does not name its schema.
+/// The file name that an asset is assumed to have if it does not name its schema. The file name
+/// determines the schema.
 const DEFAULT_FILE_NAME: &str = "example.json";
 
 /// The `assets.populate_backend` tool.

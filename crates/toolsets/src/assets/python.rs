@@ -62,7 +62,7 @@ impl fmt::Display for PythonString<'_> {
     }
 }
 
-/// Returns `true` if Python's `repr` shows `c` unescaped.
+/// Returns true if Python's `repr` shows `c` unescaped.
 ///
 /// Rust's `escape_debug` uses the same Unicode categories. It differs only for combining characters
 /// at the start of a text, so `c` is tested after a letter.
@@ -83,8 +83,8 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
     }
 }
 
-/// Returns true if `number` has more digits than a 64-bit float can hold. Python would show a
-/// different number from the one that was validated.
+/// Returns true if a 64-bit float cannot represent all digits of `number`. Python would then show a
+/// number that differs from the validated one.
 fn exceeds_float(number: &Number) -> bool {
     let digits = number.as_str().split(['e', 'E']).next().unwrap_or_default();
     let digits = digits.trim_start_matches(['-', '0', '.']);
@@ -93,8 +93,8 @@ fn exceeds_float(number: &Number) -> bool {
     digits.bytes().filter(u8::is_ascii_digit).count() > FLOAT_DIGITS_MAX
 }
 
-/// Writes the shortest digits that parse back to `float`. An exponent is used below 1e-4 and from
-/// 1e16.
+/// Writes the shortest digits that parse back to `float`. Uses an exponent below 1e-4 and from
+/// 1e16, as Python does.
 fn write_float(f: &mut fmt::Formatter<'_>, float: f64) -> fmt::Result {
     let magnitude = float.abs();
     if magnitude == 0.0 || (1e-4..1e16).contains(&magnitude) {

@@ -1,4 +1,4 @@
-//! Reads all files in a folder of assets, within limits.
+//! Reads all files in a folder of assets, within limits on bytes, values and directory entries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ impl Default for AssetReadBudget {
     }
 }
 
-/// Returns the text of every `*.json` file below `root`, by its path below `root`. Files that are
-/// unreadable, not UTF-8 or larger than `room` allows are skipped with a warning in the log. Files
-/// that are not JSON also cause a warning. `shown` is the folder's name in these warnings.
+/// Returns the text of every `*.json` file below `root`, by its path relative to `root`. Skips
+/// files that are unreadable, not UTF-8 or larger than `room` allows, and logs a warning for each.
+/// Also logs a warning for files that are not JSON. `shown` is the folder's name in these warnings.
 ///
 /// The error is a phrase that continues a sentence after the folder's name.
 pub(super) fn read_files(
@@ -86,8 +86,8 @@ pub(super) fn read_files(
     Ok(found)
 }
 
-/// Returns the text of the file `inner` without a byte order mark. Returns `None` if the text
-/// exceeds the bytes or values left in `room`.
+/// Returns the text of the file at the path `inner` without a byte order mark. Returns `None` if
+/// the text exceeds the bytes or values left in `room`.
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
@@ -104,7 +104,7 @@ pub(super) fn read_text(
     Ok(Some(strip_byte_order_mark(&text).into()))
 }
 
-/// Returns `true` if the path `inner` has the name of an asset file: `*.json`.
+/// Returns true if the path `inner` has the name of an asset file: `*.json`.
 fn is_asset(inner: &str) -> bool {
     let name = inner.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".json").is_some_and(|stem| !stem.is_empty())

@@ -11,14 +11,14 @@ use toolgate_contract::{
 use super::snapshot::{AssetSnapshot, schema_name};
 use crate::uri_paths;
 
-/// The scheme and the start of every asset's URI.
+/// The prefix of the URI of every asset resource.
 const SCHEME: &str = "asset://";
 
-/// The source of asset resources of a workspace.
+/// Source of the resources that serve a workspace's schemas and examples.
 pub struct AssetSource {
     assets: Arc<AssetSnapshot>,
     kinds: Vec<AssetKind>,
-    /// Resources by URI. They are built once, after the assets were read.
+    /// Asset resources by URI. The map is built once, after the assets were loaded.
     entries: OnceLock<BTreeMap<String, AssetEntry>>,
     guard: ToolSpec,
 }
@@ -30,7 +30,7 @@ enum AssetKind {
     Example,
 }
 
-/// An asset with its text and its entry in resource lists.
+/// An asset with its text and the entry that resource lists show for it.
 struct AssetEntry {
     kind: AssetKind,
     spec: ResourceSpec,
@@ -38,7 +38,7 @@ struct AssetEntry {
 }
 
 impl AssetKind {
-    /// Returns the prefix of the URIs of schemas or of examples.
+    /// Returns the URI prefix of all schemas or of all examples.
     fn prefix(self) -> &'static str {
         match self {
             Self::Schema => "asset://schemas/",
@@ -93,7 +93,8 @@ impl AssetSource {
         (!source.kinds.is_empty()).then(|| Arc::new(source))
     }
 
-    /// Returns the asset resources by URI. The assets must have been loaded.
+    /// Returns the asset resources by URI, and builds the map at the first call. The assets must
+    /// have been loaded before.
     fn entries(&self) -> &BTreeMap<String, AssetEntry> {
         self.entries.get_or_init(|| {
             let files = self.assets.files();

@@ -1,4 +1,4 @@
-//! Finds the schema for an example.
+//! Finds the name of the schema for an example.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn resolve_alias(name: &str) -> &str {
     if name == SCHEMA_ALIAS { CANONICAL_SCHEMA } else { name }
 }
 
-/// Returns the name of the schema for `example`, which is in the file `file`.
+/// Returns the name of the schema for `example`, whose file is named `file`.
 ///
 /// Uses the example's `schema`, then its `$schemaRef`, then the file name.
 pub fn schema_of_example(example: &Value, file: &str) -> String {
@@ -31,7 +31,8 @@ pub fn schema_of_example(example: &Value, file: &str) -> String {
     file.strip_suffix(".json").unwrap_or(file).to_owned()
 }
 
-/// Returns the schema name in a reference to the schema's file.
+/// Returns the name of the schema whose file is named in `reference`, a path or URL. Returns `None`
+/// if `reference` does not end in `.json`.
 fn schema_in_reference(reference: &str) -> Option<&str> {
     let file = Path::new(reference).file_name()?.to_str()?;
     file.strip_suffix(".schema.json").or_else(|| file.strip_suffix(".json"))

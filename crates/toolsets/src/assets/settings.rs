@@ -35,7 +35,7 @@ pub struct AssetSettings {
     pub owner: EnvironmentAssetSettings,
 }
 
-/// Settings about assets from the server owner's environment.
+/// Asset settings that the server owner sets in environment variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvironmentAssetSettings {
     /// Folder of schemas, absolute or relative to the server's working directory. The folder must
@@ -51,7 +51,7 @@ pub struct EnvironmentAssetSettings {
 }
 
 impl AssetSettings {
-    /// Checks the settings of assets.
+    /// Checks the settings of the `assets` toolset.
     ///
     /// # Errors
     /// Describes the first invalid setting and its fix.
@@ -61,8 +61,8 @@ impl AssetSettings {
         named.try_for_each(|(setting, folder)| uri_paths::check_folder(setting, folder))
     }
 
-    /// Returns why assets cannot be sent to the backend, if its URL is unusable. All other tools
-    /// for assets work without the backend.
+    /// Returns the reason why assets cannot be sent to the backend, if its URL is unusable. The
+    /// other `assets` tools work without the backend.
     pub fn backend_problem(&self) -> Option<String> {
         let url = self.backend()?;
         let why = HttpUrl::parse_below(url, &self.assets_path()).err()?;

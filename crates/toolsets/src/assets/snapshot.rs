@@ -27,18 +27,20 @@ use toolgate_world::root::DiskWorkMonitor;
 
 /// The file that states the version of the schemas. It is in the parent of the folder of schemas.
 const VERSION_FILE: &str = "version.json";
-/// The maximum time for matching the texts of an untrusted asset against a schema's patterns.
+/// The maximum time for matching the texts of one untrusted asset against the regular expressions
+/// in a schema.
 const PATTERN_TIME_MAX: Duration = Duration::from_secs(10);
-/// The number of JSON values above which assets are processed as large assets.
+/// An input with more JSON values than this is processed as a large asset, by a separate thread
+/// pool.
 const LARGE_VALUES_MIN: usize = 100_000;
-/// The maximum time that large assets wait for a free thread. Also the maximum time to process
-/// them.
+/// The maximum time that a large asset waits for a free thread, and also the maximum time to
+/// process it.
 const LARGE_WORK_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Snapshot of the schemas and examples of a workspace. Later changes of the files have no effect
 /// on it.
 pub struct AssetSnapshot {
-    /// The workspace. Assets that are not large are processed on its blocking threads.
+    /// The workspace root, whose blocking threads process all assets that are not large.
     root: Root,
     folders: AssetFolders,
     content: OnceLock<AssetContent>,
@@ -107,7 +109,7 @@ impl std::error::Error for AssetLoadError {}
 /// An open folder of schemas or examples.
 struct AssetFolder {
     root: Root,
-    /// The path of the folder, as written in the settings.
+    /// The path of the folder, as written in the settings or the environment.
     configured_path: String,
     /// The parent of the folder, if it may be read.
     parent: Option<Root>,
@@ -213,19 +215,19 @@ impl AssetSnapshot {
         })
     }
 
-    /// Validates `asset` against the schema `name`. Returns its errors in order of path and
-    /// message.
+    /// Validates `asset` against the schema `name`. Returns the errors sorted by path and message.
     pub fn validate(&self, asset: &Value, name: &str) -> Vec<AssetError> {
         let Ok(errors) =
             self.content().validators.validate(asset, name, || Ok::<(), Infallible>(()));
         errors
     }
 
-    /// Validates an untrusted `asset` against the schema `name`.
+    /// Validates an untrusted `asset` against the schema `name`. Returns the errors sorted by path
+    /// and message.
     ///
     /// Refuses an asset if the JSON Pointers to its values are too long in total, and stops when
-    /// `watch` ends. If matching texts with patterns takes more than 10 s, the remaining texts
-    /// count as not matching.
+    /// `watch` reports that the call has ended. If matching texts with patterns takes more than 10
+    /// s, the remaining texts count as not matching.
     pub(super) fn validate_untrusted(
         &self,
         asset: &Value,
@@ -240,8 +242,8 @@ impl AssetSnapshot {
         })
     }
 
-    /// Runs `work` on the assets `values`. If the assets are large in total, `work` waits for a
-    /// free thread of low priority and runs there.
+    /// Runs `work` on the assets `values` in a blocking thread. If the assets are large in total,
+    /// `work` waits for a free thread of the low-priority pool for large assets.
     pub(super) async fn run_work<V: AsRef<[Value]> + Send + 'static, T: Send + 'static>(
         &self,
         ctx: &ToolContext,
@@ -278,7 +280,7 @@ fn are_large(values: &[Value]) -> bool {
     !values.iter().all(|value| fits(value, left))
 }
 
-/// Converts the failure of the thread pool for large assets to an error for the caller.
+/// Converts an error of the thread pool for large assets to an error for the caller.
 fn large_work_refusal(refusal: WorkPoolError) -> ToolError {
     match refusal {
         WorkPoolError::Busy => ToolError::new(
@@ -314,7 +316,7 @@ impl AssetFolders {
 }
 
 impl AssetSchema {
-    /// Returns the schema's `version` as text, or an empty text if it has none.
+    /// Returns the `version` field of the schema as text, or an empty text if there is none.
     pub(super) fn read_version(&self) -> String {
         match self.document.get("version") {
             Some(Value::String(version)) => version.clone(),
@@ -379,8 +381,8 @@ fn open_folder(
     }
 }
 
-/// Parses `files` of `folder` as schemas, and prepares their validators. If two files have the same
-/// schema name, the file that ends in `.schema.json` is used.
+/// Parses `files` of `folder` as schemas, and prepares their validators. If two files define
+/// schemas of equal names, the file that ends in `.schema.json` is used.
 fn parse_schemas(
     folder: Option<&AssetFolder>,
     files: &BTreeMap<String, Arc<str>>,
@@ -410,7 +412,8 @@ fn parse_schemas(
     (schemas.into_values().collect(), validators)
 }
 
-/// Returns the name of the schema in the file `inner`.
+/// Returns the name of the schema in the file at the path `inner`: the path without `.schema.json`
+/// or `.json`.
 pub(super) fn schema_name(inner: &str) -> &str {
     inner.strip_suffix(".schema.json").or_else(|| inner.strip_suffix(".json")).unwrap_or(inner)
 }

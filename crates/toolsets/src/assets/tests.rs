@@ -16,7 +16,7 @@ use toolgate_contract::{
 use super::{AssetSettings, AssetSnapshot, AssetSource, EnvironmentAssetSettings, tools};
 use toolgate_world::{HttpFetcher, Root};
 
-/// Workspace with schemas, and the tools of the `assets` toolset.
+/// Test workspace with schemas, and the tools of the `assets` toolset.
 struct AssetTestBench {
     dir: TempDir,
 }
@@ -61,7 +61,8 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-/// Calls the `assets` tool named `verb` with `input`.
+/// Calls the `assets` tool named `verb` with `input`. Returns the kind of its error if the call
+/// fails.
 async fn call(
     bench: &AssetTestBench,
     settings: &AssetSettings,

@@ -36,7 +36,7 @@ pub(super) struct AssetSchemaValidators {
     documents: Arc<AssetSchemaDocuments>,
 }
 
-/// Schema file to be compiled.
+/// A schema file that has not been compiled yet.
 pub(super) struct AssetSchemaSource {
     pub(super) name: String,
     /// The absolute path of the schema's file.
@@ -46,14 +46,15 @@ pub(super) struct AssetSchemaSource {
     pub(super) document: Arc<Value>,
 }
 
-/// Schema for assets that is compiled and ready to validate.
+/// A schema that is compiled and ready to validate assets.
 struct CompiledAssetSchema {
     base_uri: String,
     document: Arc<Value>,
     validator: OnceLock<Result<BoundedSchemaValidator, String>>,
 }
 
-/// All schemas by URI. Parts of schemas that have an `$id` are also listed.
+/// All schemas by URI, for resolving references. Schema parts that have their own `$id` are also
+/// listed.
 #[derive(Clone)]
 pub(super) struct AssetSchemaDocuments {
     parts: HashMap<String, SchemaDocumentPart>,
@@ -73,7 +74,7 @@ impl Default for AssetSchemaDocuments {
     }
 }
 
-/// Part of a schema document that has an `$id`.
+/// A part of a schema document that has its own `$id`.
 #[derive(Clone)]
 struct SchemaDocumentPart {
     whole: Arc<Value>,
@@ -83,7 +84,7 @@ struct SchemaDocumentPart {
 
 impl AssetSchemaValidators {
     /// Creates validators for the schemas in `sources`, which are published under `version`. If two
-    /// schemas have the same name, the one in a `.schema.json` file is used.
+    /// schemas have equal names, the one in a `.schema.json` file is used.
     pub(super) fn new(sources: Vec<AssetSchemaSource>, version: Option<&str>) -> Self {
         let documents = Arc::new(AssetSchemaDocuments::new(&sources, version));
         let mut by_name = BTreeMap::new();
@@ -101,7 +102,7 @@ impl AssetSchemaValidators {
         Self { by_name, documents }
     }
 
-    /// Validates `asset` against the schema `name`, and returns the errors in order of path and
+    /// Validates `asset` against the schema `name`, and returns the errors sorted by path and
     /// message. Calls `check` before each error, and returns the error of `check` if that fails.
     pub(super) fn validate<E>(
         &self,
@@ -206,8 +207,8 @@ impl AssetSchemaDocuments {
         documents
     }
 
-    /// Adds the parts of the document `whole` that have an `$id`: `value` and the values inside
-    /// `value`. `at` is the JSON Pointer of `value`, and `base` is its base URI.
+    /// Adds `value`, and the values inside `value`, that have an `$id`. `whole` is the document
+    /// that contains them, `at` is the JSON Pointer of `value`, and `base` is its base URI.
     fn add_parts(&mut self, whole: &Arc<Value>, value: &Value, at: &mut String, base: String) {
         let base = resolve_id(value, &base).unwrap_or(base);
         let above = at.len();
@@ -257,7 +258,7 @@ impl AssetSchemaDocuments {
         BoundedSchemaValidator::compile(&schema, &size, options, &self.memory)
     }
 
-    /// Returns the part at `pointer` of the document with the URI `uri`.
+    /// Returns the value at the JSON Pointer `pointer` in the document with the URI `uri`.
     pub(super) fn part(&self, uri: &str, pointer: &str) -> Option<&Value> {
         let SchemaDocumentPart { whole, pointer: at } = self.parts.get(uri)?;
         whole.pointer(at)?.pointer(pointer)

@@ -26,11 +26,12 @@ const OUTPUT_BYTES: usize = 8 << 10;
 /// explain the others.
 const FAILURES_MAX: usize = 50;
 
-/// The maximum number of times that a restore of dependencies runs again after a person has allowed
-/// further hosts.
+/// The maximum number of times that a dependency restore runs again after a person has allowed more
+/// hosts.
 const FURTHER_RUNS_MAX: usize = 3;
 
-/// The maximum number of suffixes of a printed file path that are looked up in the workspace.
+/// The maximum number of suffixes of one printed file path for which `ci` tools look for a file in
+/// the workspace.
 const SUFFIXES_MAX: usize = 20;
 
 /// Environment variables of the server that build tools receive. They name folders of toolchains
@@ -74,8 +75,8 @@ struct ProjectCommand<'p> {
 }
 
 impl CiContext {
-    /// Runs the command for the action `verb`, such as a build, on the project that `input` names.
-    /// `filter` selects tests by name.
+    /// Runs the project's command for the action `verb`, such as a build, on the project that
+    /// `input` names. `filter` selects tests by name.
     pub(super) async fn run_action(
         &self,
         ctx: &ToolContext,
@@ -177,8 +178,8 @@ impl CiContext {
         })
     }
 
-    /// Runs the command `run` to its end. A restore of dependencies may reach the hosts of its
-    /// package registry, and runs again after a person has allowed further hosts.
+    /// Runs the command `run` to its end. A dependency restore may reach the hosts of its package
+    /// registry, and runs again after a person has allowed more hosts.
     async fn run_with_hosts(
         &self,
         ctx: &ToolContext,
@@ -263,7 +264,8 @@ impl CiContext {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
     }
 
-    /// Returns the environment variables to add for build tools.
+    /// Returns the environment variables that build tools receive in addition to those of every
+    /// program.
     pub(super) fn variables(&self) -> BTreeMap<String, String> {
         let processes = &self.programs.processes;
         let kept = KEPT_VARIABLES.into_iter().filter_map(|name| {
@@ -283,14 +285,15 @@ impl CiContext {
 /// The advice if a build or test without network access fails.
 const FETCH_ADVICE: &str = "; to fetch missing dependencies first, run ci_restore";
 
-/// The advice if a restore of dependencies without network access fails. The settings follow.
+/// The advice if a dependency restore without network access fails. The configuration lines that
+/// allow the network are appended to this text.
 const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \
     allow it with these lines in the configuration, or only the hosts of the project's registry \
     with `hosts = [\"HOST\"]` and `profile = \"workspace\"`:\n";
 
-/// Returns `true` if a test runner reports that no test matched the filter.
+/// Returns true if a test runner reports that no test matched the filter.
 ///
-/// Most test runners treat that as a success.
+/// Most test runners treat such a run as a success.
 fn is_filter_unmatched(
     kind: BuildTool,
     exit_code: i32,
@@ -322,8 +325,8 @@ fn is_filter_unmatched(
     }
 }
 
-/// Chooses a project from `found`, and its command for the action `verb`. `kind` restricts the
-/// choice to one build tool.
+/// Chooses a project from `found`, and returns it with its command for the action `verb`. If `kind`
+/// is set, only projects with this build tool are considered.
 fn choose_project(
     found: Vec<WorkspaceProject>,
     kind: Option<BuildTool>,
@@ -368,8 +371,8 @@ fn choose_project(
     })
 }
 
-/// Rephrases `err`, the refusal to run `program`, because the project selected the program and not
-/// the caller.
+/// Rephrases `err`, the refusal to run `program`, because the project and not the caller selected
+/// the program.
 fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::Invalid { .. } => {
@@ -380,7 +383,7 @@ fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     }
 }
 
-/// Makes the paths in `failures` relative to the workspace, if the files are in the workspace.
+/// Makes the file paths in `failures` relative to the workspace, if the files are in the workspace.
 ///
 /// Programs print paths relative to their working directory `folder` or to one of its parents.
 fn with_relative_paths(root: &Root, folder: &str, failures: Vec<CiFailure>) -> Vec<CiFailure> {

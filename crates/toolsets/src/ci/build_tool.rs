@@ -1,4 +1,4 @@
-//! Build tools of projects, and their command lines.
+//! The build tools of projects, and their command lines.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::pytest_options;
 use super::runner::JavaScriptTestRunner;
 
-/// Build tool of a project.
+/// The build tool of a project.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -48,15 +48,16 @@ pub(super) enum ProjectAction {
 pub(super) struct ProjectProperties {
     /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
-    /// Error message if `package.json` cannot be read.
+    /// The error message, if `package.json` cannot be read.
     pub(super) unreadable: Option<String>,
-    /// The command line of the script `test` in `package.json`.
+    /// The command line of the script `test` in `package.json`, empty if there is none.
     pub(super) test_script: String,
-    /// File names in the project's folder.
+    /// The names of the files in the project's folder.
     pub(super) names: Vec<String>,
-    /// The texts of `pyproject.toml`, `setup.cfg`, `tox.ini` and `pytest.ini`, joined.
+    /// The texts of the Python settings files `pyproject.toml`, `setup.cfg`, `tox.ini` and
+    /// `pytest.ini`, joined.
     pub(super) python: String,
-    /// The path of the Python interpreter in the project's own virtual environment.
+    /// The path of the Python interpreter in the project's own virtual environment, if one exists.
     pub(super) interpreter: Option<String>,
     /// The path of the server's Python virtual environment, if programs receive it in their
     /// environment.
@@ -79,7 +80,8 @@ impl BuildTool {
         }
     }
 
-    /// Returns the command line for an action on the project, or the reason why there is none.
+    /// Returns the command line for the action `verb` on the project, or the reason why there is
+    /// none.
     pub(super) fn argv(
         self,
         verb: ProjectAction,
@@ -151,7 +153,7 @@ impl BuildTool {
     }
 
     /// Appends the call's `args` and the test `filter` to `argv`. The error explains why this
-    /// project cannot select tests by name.
+    /// project's tests cannot be selected by name.
     pub(super) fn with_call_args(
         self,
         mut argv: Vec<String>,
@@ -212,7 +214,7 @@ impl BuildTool {
 }
 
 impl ProjectAction {
-    /// Returns the name of the action, which is also the usual script name for this action.
+    /// Returns the name of the action, which is also the usual name of a script for this action.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Build => "build",
@@ -251,7 +253,7 @@ impl ProjectProperties {
     }
 
     /// Returns a command that installs `what` with pip. Fails without a virtual environment,
-    /// because the command would then change the machine's own Python.
+    /// because the command would otherwise change the machine's own Python.
     fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
         let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
         let interpreter = self.interpreter.clone().or(active).ok_or(

@@ -1,15 +1,16 @@
-//! Splits a command line into words, if no shell is needed for it.
+//! Splits a command line into words, unless it needs a shell.
 
-/// Command line of a `ci` call, as words or as a script.
+/// The command line of a `ci.run` call: words, or a script for a shell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CiCommandLine {
-    /// Program and its arguments, without a shell.
+    /// The program and its arguments, which need no shell.
     Words(Vec<String>),
-    /// Command line that only a shell can interpret.
+    /// A command line that only a shell can interpret.
     Script,
 }
 
-/// Splits `line` at blanks. Quotes and backslashes protect blanks as in a shell.
+/// Splits `line` at spaces and tabs. Quotes and backslashes protect them as in a shell. Returns
+/// [`CiCommandLine::Script`] if `line` uses other shell syntax.
 pub(super) fn split_words(line: &str) -> CiCommandLine {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

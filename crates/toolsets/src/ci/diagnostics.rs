@@ -109,7 +109,7 @@ impl Tool for MachineDiagnostics {
     }
 }
 
-/// Result of asking a program for its version.
+/// The answer of a program that was asked for its version.
 enum DetectedVersion {
     Known(String),
     /// The program is missing, or did not print its version.
@@ -136,7 +136,7 @@ impl DetectedVersion {
 }
 
 impl MachineDiagnostics {
-    /// Runs `program` with `args` and returns the first line of its output as the version.
+    /// Runs `program` with `args`, and returns the first line of its output as the version.
     async fn query_version(
         &self,
         ctx: &ToolContext,

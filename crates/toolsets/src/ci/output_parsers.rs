@@ -46,20 +46,21 @@ trait OutputLineParser: Send {
     fn finish(&mut self, found: &mut OutputParserFindings);
 }
 
-/// State of parsing the output of a build tool.
+/// State of parsing the output of one build tool.
 pub(super) struct OutputParserState {
     reader: Box<dyn OutputLineParser>,
     found: OutputParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// Last bytes of the output, which the result shows.
+    /// The last bytes of the output, which the result of the call shows.
     tail: VecDeque<u8>,
     tail_bytes_max: usize,
     is_cut: bool,
 }
 
 impl OutputParserState {
-    /// Creates the parser for a program that performs the action `verb` on a project of `kind`.
+    /// Creates the parser for the program that performs the action `verb` on a project of `kind`.
+    /// Keeps at most `failures_max` failures and the last `output_bytes` bytes of output.
     pub(super) fn new(
         kind: BuildTool,
         verb: ProjectAction,
@@ -88,7 +89,8 @@ impl OutputParserState {
         }
     }
 
-    /// Reads a piece of the output `stream`. Returns the bytes to show for this piece.
+    /// Reads `bytes`, a piece of the output `stream`, and parses its complete lines. Returns the
+    /// bytes of these lines that the caller should see.
     pub(super) fn read(&mut self, stream: OutputStreamKind, bytes: &[u8]) -> Vec<u8> {
         let buffer = match stream {
             OutputStreamKind::Stdout => &mut self.stdout,
@@ -105,7 +107,7 @@ impl OutputParserState {
     }
 
     /// Processes the end of the output. Returns the counts, the failures, the number of dropped
-    /// failures, the end of the shown text, and `true` if that text is complete.
+    /// failures, the end of the shown output, and true if that output is complete.
     pub(super) fn finish(mut self) -> (CiTestCounts, Vec<CiFailure>, usize, String, bool) {
         for stream in [OutputStreamKind::Stdout, OutputStreamKind::Stderr] {
             let rest = match stream {
@@ -154,7 +156,7 @@ impl OutputParserState {
     }
 }
 
-/// Returns the regular expression that matches exactly `text`.
+/// Returns a regular expression that matches exactly `text`.
 fn escape_pattern(text: &str) -> String {
     let mut pattern = String::new();
     for character in text.chars() {
@@ -171,7 +173,8 @@ mod tests {
     use super::*;
     use crate::ci::report::FailureSeverity;
 
-    /// Parses `printed`. Panics unless pieces of any size give an equal report.
+    /// Parses `printed` at once and in pieces of several sizes. Panics unless all give equal counts
+    /// and failures.
     pub(super) fn read(
         kind: BuildTool,
         verb: ProjectAction,

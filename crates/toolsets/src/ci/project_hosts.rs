@@ -1,5 +1,5 @@
-//! The package registries that files of a project name: settings of package managers, lock files
-//! and dependencies by URL.
+//! Finds the package registries that a project's files name: settings of package managers, lock
+//! files and dependencies by URL.
 
 use toolgate_net::{HttpUrl, normalize_host};
 use toolgate_world::Root;
@@ -11,25 +11,25 @@ use super::projects::join;
 
 /// The maximum number of bytes that are read of a project's file. A lock file can be long.
 const FILE_BYTES: u64 = 16 << 20;
-/// The maximum number of hosts that are found in the files of a project.
+/// The maximum number of hosts that are found in a project's files.
 const HOSTS_MAX: usize = 16;
-/// The URL that stands for the default registry in Cargo's lock files. No program connects to it.
+/// The URL that Cargo's lock files use for the default registry. No program connects to this URL.
 const CARGO_DEFAULT: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// A host that a file of a project names.
+/// A package registry host that a project's file names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProjectHost {
-    /// The rule for the setting `sandbox.hosts` that allows the host.
+    /// The entry of the setting `sandbox.hosts` that allows the host.
     pub(super) rule: String,
     /// The host, normalized for comparison with host rules.
     pub(super) host: String,
     pub(super) port: u16,
-    /// Path of the file, relative to the project.
+    /// The path of the file that names the host, relative to the project.
     pub(super) file: &'static str,
 }
 
 /// A project file that may name hosts of package registries. Only lines that contain one of
-/// `markers` are searched.
+/// `markers` are searched for URLs.
 struct RegistryHostFile {
     name: &'static str,
     markers: &'static [&'static str],
@@ -74,8 +74,8 @@ static DOTNET: [RegistryHostFile; 3] = [
     file("NuGet.config", &["value="]),
 ];
 
-/// Returns the hosts that files of the project in `folder` name, without duplicates. `kind` is the
-/// project's build tool.
+/// Returns the registry hosts that the files of the project in `folder` name, without duplicates.
+/// `kind` is the project's build tool.
 pub(super) fn find_hosts(
     root: &Root,
     kind: BuildTool,
@@ -122,8 +122,8 @@ fn add_hosts(found: &mut Vec<ProjectHost>, file: &RegistryHostFile, text: &str) 
     }
 }
 
-/// Returns the host of the HTTP URL in `line` whose `://` is at byte `at`. `file` is the file that
-/// contains the line.
+/// Returns the host of the HTTP URL in `line` whose `://` is at byte `at`. `file` is the name of
+/// the file that contains the line.
 fn host_at(line: &str, at: usize, file: &'static str) -> Option<ProjectHost> {
     let (before, after) = line.split_at(at);
     let scheme = ["https", "http"].into_iter().find(|scheme| before.ends_with(*scheme))?;

@@ -1,4 +1,4 @@
-//! The input that the tools to build, lint and restore share.
+//! The input that the tools to build, lint and restore projects have in common.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

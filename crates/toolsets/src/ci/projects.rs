@@ -9,34 +9,34 @@ use super::build_tool::{BuildTool, ProjectProperties};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind as Entry, quoted_path};
 
-/// The maximum number of entries that are read from one folder to find projects.
+/// The maximum number of entries of one folder that are read to find projects.
 const NAMES_MAX: usize = 10_000;
 /// The maximum number of bytes of a project file that are read.
 const FILE_BYTES: u64 = 1 << 20;
-/// The maximum number of folder levels below a folder at which projects are searched, if the folder
-/// itself has no project.
+/// The maximum depth of subfolders that are searched for projects, if a folder itself has no
+/// project.
 const DEPTH_MAX: usize = 3;
 /// The maximum number of folders that are searched for projects.
 const FOLDERS_MAX: usize = 2000;
 /// The maximum number of projects that are returned.
 const PROJECTS_MAX: usize = 50;
-/// Folders that build tools generate. They are not searched.
+/// Names of folders that build tools generate. Such folders are not searched for projects.
 const GENERATED_FOLDERS: [&str; 8] =
     ["node_modules", "target", "dist", "build", "vendor", "venv", "bin", "obj"];
 
-/// Project that was found in the workspace, with its build tool.
+/// A project that was found in the workspace, with its build tool.
 #[derive(Debug)]
 pub(super) struct WorkspaceProject {
     pub(super) kind: BuildTool,
     /// The folder of the project, relative to the workspace.
     pub(super) folder: String,
-    /// The name of the file that identified the project.
+    /// The name of the file that identified the project, such as `Cargo.toml`.
     pub(super) file: String,
     pub(super) facts: ProjectProperties,
 }
 
-/// Finds the projects in `folder`. If there are none, searches the parent folders of `folder`, then
-/// the folders below `folder`.
+/// Finds the projects directly in `folder`. If there are none, searches the parent folders of
+/// `folder`, then its subfolders.
 pub(super) fn find_nearest(
     root: &Root,
     folder: &str,
@@ -108,7 +108,7 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
     Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
 }
 
-/// Rule for projects inside other projects: find or skip them.
+/// Rule for projects inside other projects: include or skip them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NestedProjectHandling {
     Included,
@@ -167,7 +167,7 @@ fn subfolders(
         .collect())
 }
 
-/// Returns the projects whose files are directly in `folder`.
+/// Returns the projects whose build files are directly in `folder`.
 fn projects_in(
     root: &Root,
     folder: &str,
@@ -261,12 +261,13 @@ fn has_extension(name: &str, end: &str) -> bool {
     std::path::Path::new(name).extension() == Some(OsStr::new(end))
 }
 
-/// Returns the path of `name` in `folder`.
+/// Joins the relative path `folder` and the path `name`.
 pub(super) fn join(folder: &str, name: &str) -> String {
     if folder == "." { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// Returns the text of a file without a byte order mark, or an empty text if it is unreadable.
+/// Returns the text of the file at `path` without a byte order mark, or an empty text if the file
+/// is unreadable.
 fn read_text(root: &Root, path: &str, watch: &DiskWorkMonitor) -> String {
     let bytes = root.open_file(path).and_then(|file| file.read(0, FILE_BYTES, watch));
     let text =

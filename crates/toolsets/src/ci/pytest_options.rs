@@ -1,10 +1,10 @@
 //! The options of pytest, as a project or a call sets them.
 
-/// The maximum number of lines that are read of pytest's setting `addopts`.
+/// The maximum number of lines that are read for pytest's setting `addopts`.
 const SETTING_LINES_MAX: usize = 200;
 
-/// Returns the words of the first `addopts` in `settings`, the text of files such as `pytest.ini`
-/// and `pyproject.toml`.
+/// Returns the words of the first setting `addopts` in `settings`, the text of files such as
+/// `pytest.ini` and `pyproject.toml`. Returns `None` if `addopts` is not set.
 fn parse_addopts(settings: &str) -> Option<Vec<String>> {
     let mut lines = settings.lines();
     let first = lines.find_map(|line| {
@@ -23,8 +23,8 @@ fn parse_addopts(settings: &str) -> Option<Vec<String>> {
     }))
 }
 
-/// Returns the words of a TOML string or list that begins on the line `first` and may continue on
-/// the lines `more`.
+/// Returns the words of a TOML string or list of strings that begins on the line `first` and may
+/// continue on the lines `more`.
 fn parse_toml_value(first: &str, more: &[&str]) -> Option<Vec<String>> {
     let mut document = format!("value = {first}");
     let mut more = more.iter();
@@ -44,7 +44,7 @@ fn parse_toml_value(first: &str, more: &[&str]) -> Option<Vec<String>> {
     }
 }
 
-/// Splits `text` at blanks, as pytest does. Quotes and backslashes protect blanks.
+/// Splits `text` into options at blanks, as pytest does. Quotes and backslashes protect blanks.
 fn split_options(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -82,7 +82,7 @@ pub(super) fn options_with_output(settings: &str) -> Option<String> {
     Some(kept.iter().map(|word| quote_option(word)).collect::<Vec<_>>().join(" "))
 }
 
-/// Quotes `word` so that pytest reads it as one option.
+/// Quotes `word` so that pytest reads it as a single option in `addopts`.
 fn quote_option(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_=:,./+@%".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -91,7 +91,8 @@ fn quote_option(word: &str) -> String {
     }
 }
 
-/// Removes the pytest options that suppress the counts or the ids of failed tests.
+/// Returns the pytest options `args` without those that suppress the counts or the ids of failed
+/// tests.
 pub(super) fn without_quiet_options(args: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for arg in args {

@@ -1,5 +1,5 @@
-//! The access of a restore to package registries: those that the user's own settings name, those
-//! that files of the project name, and further hosts that a person allows.
+//! Decides which package registries a dependency restore may reach: those that the user's own
+//! settings name, those that project files name, and further hosts that a person allows.
 
 use std::sync::Arc;
 
@@ -25,34 +25,35 @@ const HOSTS_SETTING: &str = "sandbox.hosts";
 const RESTORE_SETTING: &str = "sandbox.restore";
 /// Options that keep a package manager from using the network.
 const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
-/// Advice for a caller whose restore was refused because it has no network.
+/// Advice for a caller whose dependency restore was refused because it has no network.
 const OFFLINE_OPTION_ADVICE: &str =
     "if a cache has all dependencies, pass `--offline` in `args` (`--no-index` for pip)";
-/// The lines of the settings that allow a restore to use the network.
+/// The lines of the configuration that allow a dependency restore to use the network.
 pub(super) const NETWORK_SETTINGS: &str =
     "[[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
-/// The key of the question whether a restore may reach the registry that the user's settings name.
-/// The user's own call at a terminal answers it.
+/// The key of the question whether a dependency restore may reach the registry that the user's
+/// settings name. A user who calls the tool at a terminal answers it by making the call.
 pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
-/// The start of the key of the question whether a restore may also reach hosts that only files of
-/// the project name.
+/// The key prefix of the question whether a dependency restore may also reach hosts that only
+/// project files name.
 const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
-/// The start of the key of the question whether a restore may also reach hosts to which the sandbox
-/// denied access.
+/// The key prefix of the question whether a dependency restore may also reach hosts to which the
+/// sandbox denied access.
 const REFUSED_HOSTS_QUESTION: &str = "restore_hosts";
-/// The number of characters of a hash in the key of a question.
+/// The number of hash characters in the key of a question about hosts.
 const HASH_CHARS: usize = 16;
 
-/// The access that a restore of dependencies has to package registries.
+/// The access that a dependency restore has to package registries.
 pub(super) struct PackageRegistryAccess {
     /// The hosts that the package manager may reach.
     pub(super) hosts: Arc<ProgramHostAccess>,
-    /// The hosts that the user's settings name, as questions show them.
+    /// The hosts that the user's settings name, as text for questions to a person.
     named: String,
 }
 
-/// Returns the package managers whose settings name the hosts for a restore with `command`. Returns
-/// none if the package manager cannot be asked, or if `command` makes it work offline.
+/// Returns the package managers whose settings name the registry hosts for a restore with
+/// `command`. Returns an empty list if the package manager cannot be asked, or if `command` makes
+/// it work offline.
 pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [PackageHostSource] {
     let has = |wanted: &str| command.iter().any(|word| word == wanted);
     let program = command.first().map_or("", String::as_str);
@@ -75,14 +76,14 @@ pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [Pac
     }
 }
 
-/// Returns true if `command` makes a package manager use no network.
+/// Returns true if an option in `command` keeps a package manager from using the network.
 fn is_offline(command: &[String]) -> bool {
     command.iter().any(|word| OFFLINE_OPTIONS.contains(&word.as_str()))
 }
 
 impl CiContext {
-    /// Refuses a restore of `project` with `command` if the settings give it no network and no
-    /// cache can contain the dependencies.
+    /// Refuses a restore of `project` with `command` if the settings deny the network and no cache
+    /// can contain the dependencies.
     ///
     /// # Errors
     /// Fails with a sentence that names the setting which would allow the restore.
@@ -122,8 +123,9 @@ impl CiContext {
         )))
     }
 
-    /// Returns the access of a restore of `project` with `command` to package registries. Returns
-    /// `None` if the settings deny access to the user's registry, or if that registry is unknown.
+    /// Returns the access to package registries for a restore of `project` with `command`. Asks a
+    /// person if confirmation is required. Returns `None` if the settings deny access to the user's
+    /// registry, or if that registry is unknown.
     ///
     /// # Errors
     /// Fails if the call was cancelled, or if a person was asked and did not agree.
@@ -194,9 +196,9 @@ impl CiContext {
         Ok(Some(PackageRegistryAccess { hosts: Arc::new(hosts), named }))
     }
 
-    /// Asks a person, if possible, whether a restore of `project` may also reach the hosts that
-    /// were `refused`. Returns the access with these hosts. Returns `None` if no host can be
-    /// allowed, or if nobody agrees.
+    /// Asks a person, if possible, whether a restore of `project` may also reach the hosts to which
+    /// the sandbox `refused` access. Returns the access with these hosts. Returns `None` if no host
+    /// can be allowed, or if nobody agrees.
     ///
     /// # Errors
     /// Fails if the call was cancelled, or if the call must end until the question is answered.
@@ -252,7 +254,8 @@ impl CiContext {
         Ok(access.merge(&added))
     }
 
-    /// Returns the rules for the hosts that a person allowed for `project`.
+    /// Returns the rules for the hosts that a person has allowed for `project`, also in earlier
+    /// calls.
     async fn allowed_hosts(
         &self,
         ctx: &ToolContext,
@@ -265,13 +268,13 @@ impl CiContext {
     }
 }
 
-/// Returns the name under which the allowed hosts of `project` are stored.
+/// Returns the key under which the allowed hosts of `project` are stored.
 fn subject(project: &WorkspaceProject) -> String {
     format!("{} in {}", project.kind.name(), project.folder)
 }
 
-/// Returns the question whether a restore of `project` may reach the hosts that the user's settings
-/// name, and those that only files of the project name.
+/// Returns the text of the question whether a restore of `project` may reach the hosts `named` by
+/// the user's settings, and the hosts that only project files name.
 fn registry_question(
     project: &WorkspaceProject,
     named: &str,
@@ -295,9 +298,9 @@ fn registry_question(
     question
 }
 
-/// Returns the key of the question that a person answered in an earlier run of this call. The
-/// question must be about the hosts `named` by the user's settings and hosts of the project.
-/// Returns `None` if there is no such answer.
+/// Returns the key of the question that a person answered when this call ran before. The question
+/// must be about project hosts and the hosts `named` by the user's settings. Returns `None` if
+/// there is no such answer.
 fn answered_key(ctx: &ToolContext, named: &str) -> Option<String> {
     let note = ctx.asker.stored_note()?;
     let (key, noted) = note.split_once(' ')?;
@@ -306,15 +309,15 @@ fn answered_key(ctx: &ToolContext, named: &str) -> Option<String> {
     (is_same && is_answered).then(|| key.to_owned())
 }
 
-/// Returns the key of the question about `hosts`: `start` and a hash of `hosts`. An answer about
-/// different hosts has a different key, so that answer is not used for this question.
+/// Returns the key of a question about `hosts`: `start` and a hash of `hosts`. The hash keeps an
+/// answer about different hosts from being used for this question.
 fn hashed_key(start: &str, hosts: &str) -> String {
     let hash = blake3::hash(hosts.as_bytes()).to_hex();
     format!("{start}_{}", &hash[..HASH_CHARS])
 }
 
-/// Returns the rule for `sandbox.hosts` that would allow `refused`. Returns `None` if a project may
-/// not have such a rule.
+/// Returns the entry of the setting `sandbox.hosts` that would allow the host `refused`. Returns
+/// `None` if a project must not reach this host, for example because its address is private.
 fn allowing_rule(refused: &RefusedHost) -> Option<String> {
     refused.allow.as_ref()?;
     // The settings limit the paths of this host, so nobody is asked about others.
@@ -330,7 +333,7 @@ fn allowing_rule(refused: &RefusedHost) -> Option<String> {
     Some(if ["443", "80"].contains(&port) { host.to_owned() } else { refused.host.clone() })
 }
 
-/// Lists `names` in backquotes, separated by commas.
+/// Joins `names`, each in backquotes, with commas.
 fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

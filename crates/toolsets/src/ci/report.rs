@@ -14,14 +14,15 @@ const SHOWN_MAX: usize = 20;
 /// The maximum number of lines of a test's message, after its first line, that the text of a report
 /// shows.
 const MORE_LINES_MAX: usize = 4;
-/// Longest name of a test or file in a failure, in bytes.
+/// The maximum length of the name of a test or file in a failure, in bytes.
 const NAME_BYTES_MAX: usize = 1 << 10;
-/// Longest message of a failure, in bytes. The complete message is in the program's output.
+/// The maximum length of a failure's message, in bytes. The complete message is in the program's
+/// output.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Maximum number of bytes of output in the text of a report, if the failed tests explain the
-/// failure.
+/// The maximum size of the output in the text of a report, in bytes, if the report lists all failed
+/// tests with their messages.
 const EXPLAINED_OUTPUT_BYTES_MAX: usize = 2 << 10;
-/// Maximum number of bytes of all failures of a report together.
+/// The maximum total size of all failures of a report, in bytes.
 const FAILURES_BYTES_MAX: usize = 256 << 10;
 
 /// The report of a build or test run.
@@ -117,8 +118,8 @@ pub(super) enum FailureSeverity {
     Failure,
 }
 
-/// Shortens long texts of `failures`, and removes the last failures until all texts together have
-/// at most 256 KiB. The first failure is always kept. Returns the number of removed failures.
+/// Shortens long texts in `failures`, and removes the last failures until all texts together have
+/// at most 256 KiB. Always keeps the first failure. Returns the number of removed failures.
 pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
     let count = failures.len();
     let mut bytes = 0;
@@ -135,7 +136,7 @@ pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
 }
 
 impl CiTestCounts {
-    /// Adds `more` to `count`. An unknown count (`None`) becomes `more`.
+    /// Adds `more` to `count`. A count of `None` becomes `more`.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));
     }
@@ -169,7 +170,7 @@ impl CiTestCounts {
 }
 
 impl CiFailure {
-    /// Cuts the texts of the failure that are too long, and returns the total length of all its
+    /// Shortens the texts of the failure that are too long. Returns the total length of all its
     /// texts in bytes.
     fn shorten(&mut self) -> usize {
         let names = [&mut self.file, &mut self.code, &mut self.test, &mut self.id];
@@ -294,8 +295,8 @@ impl CiReport {
         }
     }
 
-    /// Returns the part of the output that the report's text shows. The part is short if the report
-    /// lists all failed tests with their messages.
+    /// Returns the end of the program's output for the report's text. The output is short if the
+    /// report lists all failed tests with their messages.
     fn shown_output(&self) -> &str {
         let is_listed = self.failures_left_out == 0 && self.failures.len() <= SHOWN_MAX;
         match is_listed && !self.is_output_wanted && are_failed_tests(&self.failures) {
@@ -309,13 +310,13 @@ impl CiReport {
     }
 }
 
-/// Returns true if `failures` are failed tests, with their messages.
+/// Returns true if `failures` is not empty and contains only failed tests.
 fn are_failed_tests(failures: &[CiFailure]) -> bool {
     let is_test = |it: &CiFailure| it.severity == FailureSeverity::Failure && it.test.is_some();
     !failures.is_empty() && failures.iter().all(is_test)
 }
 
-/// Returns the last complete lines of `output`, at most `bytes_max` bytes.
+/// Returns the last complete lines of `output`, at most `bytes_max` bytes in total.
 fn end_of_output(output: &str, bytes_max: usize) -> &str {
     let Some(excess) = output.len().checked_sub(bytes_max).filter(|excess| *excess > 0) else {
         return output;

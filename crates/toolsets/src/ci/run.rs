@@ -119,7 +119,8 @@ impl RunCommandLine {
     }
 }
 
-/// Makes `err`, an error of `exec.run`, name the input fields of `ci.run`.
+/// Changes `err`, an error of `exec.run`, to name the input field `path` of `ci.run` instead of
+/// `cwd`.
 fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,

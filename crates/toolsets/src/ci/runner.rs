@@ -3,14 +3,14 @@
 /// A JavaScript test runner that can select tests by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JavaScriptTestRunner {
-    /// Test runner that is built into Node.
+    /// The test runner that is built into Node.
     Node,
-    /// Test runner Jest or Vitest.
+    /// Jest, or Vitest, which has the same options to select tests.
     Jest,
     Mocha,
 }
 
-/// Options of `node` whose value is a separate argument.
+/// Options of `node` whose value is a separate command-line argument.
 const VALUE_OPTIONS: [&str; 12] = [
     "--import",
     "--require",
@@ -26,12 +26,12 @@ const VALUE_OPTIONS: [&str; 12] = [
     "--test-timeout",
 ];
 
-/// The advice if the program of a test script is not a known test runner.
+/// The advice if a project's test script does not run a known test runner.
 const ARGS_ADVICE: &str = "pass its own options in `args`";
 
 impl JavaScriptTestRunner {
-    /// Recognizes the test runner that receives arguments appended to `script`. If the runner
-    /// cannot select tests by name, the error gives advice.
+    /// Recognizes the test runner that receives arguments appended to `script`, a command line in
+    /// `package.json`. If the runner cannot select tests by name, the error gives advice.
     pub(super) fn from_script(script: &str) -> Result<Self, String> {
         let last = script.rsplit(['&', ';', '|']).next().unwrap_or_default();
         let words: Vec<&str> = last.split_whitespace().collect();
@@ -48,7 +48,8 @@ impl JavaScriptTestRunner {
         Err(unknown_runner(script, ARGS_ADVICE))
     }
 
-    /// Recognizes the runner in a `node` command with the arguments `words`.
+    /// Recognizes the test runner in a `node` command with the arguments `words`. `script` is the
+    /// complete command line, for the error.
     fn from_node_args(script: &str, words: &[&str]) -> Result<Self, String> {
         let mut last = "";
         for word in words {
@@ -78,7 +79,7 @@ impl JavaScriptTestRunner {
         Err(unknown_runner(script, instead))
     }
 
-    /// Returns the arguments that run only the tests that match `filter`.
+    /// Returns the arguments that make the test runner run only the tests that match `filter`.
     pub(super) fn filter_args(self, filter: String) -> Vec<String> {
         match self {
             Self::Node => vec![format!("--test-name-pattern={filter}")],

@@ -1,4 +1,4 @@
-//! Tests of the tools that build and test, with small projects.
+//! Tests of the tools that build and test, run on small projects.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use toolgate_world::{ProcessRunner, Root};
 const MANIFEST: &str =
     "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[workspace]\n";
 
-/// Workspace with the tools of the `ci` toolset, for tests.
+/// Test workspace with the tools of the `ci` toolset.
 struct CiTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     folder: TempDir,
@@ -27,7 +27,8 @@ impl CiTestBench {
         Self::with_path(exec, std::env::var_os("PATH").expect("PATH is set"))
     }
 
-    /// Creates a test bench whose programs are looked up in the folders of `path`.
+    /// Creates a test bench that looks up programs in the folders of `path`, a value of the
+    /// variable PATH.
     fn with_path(exec: &exec::ExecSettings, path: OsString) -> Self {
         let folder = TempDir::new().expect("a temporary directory");
         let names = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];

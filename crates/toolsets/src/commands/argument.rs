@@ -1,19 +1,20 @@
-//! Arguments of declared commands, and their values in a call.
+//! Arguments of declared commands, and the values that a call gives them.
 
 use serde_json::{Map, Value};
 
 use super::table::{LeadingDashPolicy, ListOptionStyle};
 use super::type_note::ArgumentTypeNotation;
 
-/// Argument of a declared command, with its type and default value.
+/// An argument of a declared command, with its type and default value.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArgument {
     pub(super) name: String,
     pub(super) about: Option<String>,
     pub(super) note: ArgumentTypeNotation,
-    /// The program's own default for the argument. It is documented in the schema but never passed.
+    /// The default that the program itself uses. The argument's JSON Schema shows this value, but
+    /// toolgate never passes it.
     pub(super) assumed: Option<Value>,
-    /// The JSON Schema of the argument, if it is declared by a schema instead of a type note such
+    /// The JSON Schema of the argument, if the declaration has a schema instead of a type note such
     /// as `"string!"`.
     pub(super) schema: Option<Value>,
     pub(super) aliases: Vec<String>,
@@ -29,7 +30,7 @@ impl CommandArgument {
         pointer(&self.name)
     }
 
-    /// Returns the argument's JSON Schema with its description and default.
+    /// Returns the argument's JSON Schema, with the description and default from the declaration.
     pub(super) fn full_schema(&self) -> Value {
         let mut schema = self.schema.clone().unwrap_or_else(|| self.note.schema());
         if let Value::Object(fields) = &mut schema {
@@ -44,12 +45,12 @@ impl CommandArgument {
     }
 }
 
-/// Returns the JSON Pointer to the field `name` of the input.
+/// Returns the JSON Pointer to the field `name` of a tool's input.
 pub(super) fn pointer(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The values of a call's arguments, with defaults for those that are absent.
+/// The values of a call's arguments. Absent arguments have their default values.
 pub(super) struct CommandArgumentValues<'c> {
     arguments: &'c [CommandArgument],
     input: &'c Map<String, Value>,
@@ -64,13 +65,14 @@ impl<'c> CommandArgumentValues<'c> {
         &self.arguments[index]
     }
 
-    /// Returns the value of the argument at `index`, or its default.
+    /// Returns the call's value for the argument at `index`, or the argument's default.
     pub(super) fn value(&self, index: usize) -> Option<&'c Value> {
         let argument = &self.arguments[index];
         self.input.get(&argument.name).or(argument.note.default.as_ref())
     }
 
-    /// Returns the values of the argument at `index`: the items of a list, or its one value.
+    /// Returns the values of the argument at `index`: the items of a list, or the single value.
+    /// Returns an empty slice if the argument has no value.
     pub(super) fn values(&self, index: usize) -> &'c [Value] {
         match self.value(index) {
             Some(Value::Array(items)) => items,
@@ -79,7 +81,8 @@ impl<'c> CommandArgumentValues<'c> {
         }
     }
 
-    /// Returns `true` if the argument has no effect: it is absent, or a flag that is false.
+    /// Returns true if the argument at `index` has no effect: it has no value, or is a flag that is
+    /// false.
     pub(super) fn is_absent(&self, index: usize) -> bool {
         matches!(self.value(index), None | Some(Value::Bool(false)))
     }

@@ -15,24 +15,25 @@ use toolgate_world::root::{
     quoted_path,
 };
 
-/// The maximum number of artefacts of one call. Each file stays open until it is collected.
+/// The maximum number of artefacts of one call. The server keeps each file open until it is
+/// delivered.
 const FILES_MAX: usize = 1000;
-/// Paths of devices through which programs print. They are not files.
+/// Paths of devices to which programs print. Such a path is never an artefact.
 const OUTPUT_DEVICES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/null"];
 
-/// A glob for artefacts of a command, with placeholders for arguments. Argument values are inserted
-/// literally.
+/// A glob pattern for a command's artefacts, with placeholders for arguments. Argument values are
+/// inserted literally.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ArtefactPattern(Vec<ArtefactPatternPiece>);
 
-/// Piece of an artefact pattern: text or an argument.
+/// A piece of an artefact pattern: text or an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ArtefactPatternPiece {
     Glob(String),
     Insert(usize),
 }
 
-/// A character of an artefact pattern, and `true` if it is literal instead of glob syntax.
+/// A character of an artefact pattern, and true if it is literal instead of glob syntax.
 type ArtefactPatternChar = (char, bool);
 
 /// The folders in which a program may write artefacts, as absolute paths.
@@ -45,40 +46,41 @@ pub(super) struct ArtefactFolders<'f> {
 /// An artefact pattern whose placeholders were replaced by argument values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FilledArtefactPattern {
-    /// A search for files in the workspace, or in the folder `base` if it is set.
+    /// A search for files in the workspace, or in the folder `base` outside it.
     Within { base: Option<PathBuf>, search: ArtefactFileQuery },
     /// A path outside all folders in which the program may write artefacts.
     Outside(String),
-    /// A pattern that no artefact can match.
+    /// A pattern that no artefact can match, such as the path of a device.
     Impossible,
 }
 
-/// Query for files in one folder of artefacts.
+/// A query for artefact files in one folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArtefactFileQuery {
-    /// Query for a single path, without glob syntax.
+    /// The file at this path, which contains no glob syntax.
     Single(String),
-    /// A glob below a folder. `depth` is the number of folder levels to search, unless `deep` is
-    /// set.
+    /// The files below `folder` that match `glob`. The search descends `depth` folder levels, or
+    /// any number if `deep` is true.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
 }
 
-/// The files that a finished command created or changed, and that match the command's artefact
-/// patterns.
+/// The files that a finished command created or changed, and that match its artefact patterns.
 #[derive(Debug, Default)]
 pub(super) struct CollectedArtefacts {
-    /// The open files, by path: relative to the workspace, or absolute if outside.
+    /// The open files by path. A path is relative to the workspace, or absolute if the file is
+    /// outside.
     pub(super) files: BTreeMap<String, Arc<std::fs::File>>,
-    /// Paths that are not collected although the command may have written to them: outside all
-    /// artefact folders, or unreadable.
+    /// Paths to which the command may have written, but that are outside all artefact folders or
+    /// unreadable.
     pub(super) left_out: Vec<String>,
-    /// Notes about files that are not included, with the reason.
+    /// Notes for the caller: the reasons why files are not collected.
     pub(super) notes: Vec<String>,
     is_full: bool,
 }
 
 impl ArtefactPattern {
-    /// Parses an artefact pattern. `find` looks up an argument that the pattern names in braces.
+    /// Parses an artefact pattern. `find` returns the index of an argument that the pattern names
+    /// in braces.
     pub(super) fn parse(
         pattern: &str,
         arguments: &[CommandArgument],
@@ -106,7 +108,7 @@ impl ArtefactPattern {
         Ok(Self(pieces))
     }
 
-    /// Returns the indexes of the arguments that the pattern names.
+    /// Returns the indexes of the arguments that the artefact pattern names.
     pub(super) fn arguments(&self) -> Vec<usize> {
         let insert = |piece: &ArtefactPatternPiece| match piece {
             ArtefactPatternPiece::Insert(index) => Some(*index),
@@ -115,9 +117,9 @@ impl ArtefactPattern {
         self.0.iter().filter_map(insert).collect()
     }
 
-    /// Inserts the arguments of a call into the pattern, for a program that starts in `cwd`.
-    /// Returns one filled pattern per value of a list. Returns none if an argument is absent,
-    /// empty, `-` or a URL.
+    /// Inserts the arguments of a call into the artefact pattern, for a program that starts in
+    /// `cwd`. Returns one filled pattern for each value of a list. Returns no pattern if an
+    /// argument is absent, empty, `-` or a URL.
     pub(super) fn fill(
         &self,
         given: &CommandArgumentValues<'_>,
@@ -155,8 +157,8 @@ impl ArtefactPattern {
     }
 }
 
-/// Resolves the filled pattern `chars` relative to `cwd`. The path `cwd` is relative to the
-/// workspace.
+/// Converts `chars`, an artefact pattern with inserted arguments, to a search. A relative pattern
+/// starts at `cwd`, a path relative to the workspace.
 fn resolve_query(
     chars: &[ArtefactPatternChar],
     cwd: &str,
@@ -181,7 +183,8 @@ fn resolve_query(
     }
 }
 
-/// Returns the components of the absolute path that `start` and `chars` form.
+/// Returns the components of the path that `start` followed by `chars` forms, with `.` and `..`
+/// resolved.
 fn absolute_names(start: &str, chars: &[ArtefactPatternChar]) -> Vec<Vec<ArtefactPatternChar>> {
     let all: Vec<ArtefactPatternChar> =
         start.chars().map(|c| (c, true)).chain(chars.iter().copied()).collect();
@@ -196,8 +199,8 @@ fn absolute_names(start: &str, chars: &[ArtefactPatternChar]) -> Vec<Vec<Artefac
     names
 }
 
-/// Returns the path components in `names` that follow those of `folder`. Returns `None` if the path
-/// is outside `folder`.
+/// Removes the components of the path `folder` from the start of `names`, and returns the rest.
+/// Returns `None` if the path in `names` is outside `folder`.
 fn names_below<'n>(
     names: &'n [Vec<ArtefactPatternChar>],
     folder: &Path,
@@ -217,8 +220,8 @@ fn name_text(name: &[ArtefactPatternChar]) -> String {
     name.iter().map(|(c, _)| c).collect()
 }
 
-/// Returns the query for the path or glob whose components are `names`. Returns `None` if `names`
-/// is empty.
+/// Returns the query for the path or glob pattern whose components are `names`. Returns `None` if
+/// `names` is empty.
 fn file_query(names: &[Vec<ArtefactPatternChar>]) -> Option<ArtefactFileQuery> {
     let is_plain = |name: &Vec<ArtefactPatternChar>| {
         let is_syntax = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}');
@@ -248,7 +251,8 @@ fn compile_glob(glob: &str) -> Result<Glob, globset::Error> {
 }
 
 impl CollectedArtefacts {
-    /// Collects the regular files that match `queries` and changed since `started`.
+    /// Collects the regular files that match `queries` and that changed since `started`, at most
+    /// 1000. Notes state the paths that cannot be collected.
     pub(super) fn collect(
         workspace: &Root,
         queries: Vec<FilledArtefactPattern>,
@@ -284,8 +288,8 @@ impl CollectedArtefacts {
         Ok(collected)
     }
 
-    /// Adds a note that the file at `path` is not included. `why` continues the sentence that
-    /// starts with the path.
+    /// Adds `path` to the paths that are not collected, with a note. `why` continues the sentence
+    /// of the note after the path.
     fn leave_out(&mut self, path: String, why: &str) {
         self.notes.push(format!("{} {why}, so it is not an artefact", quoted_path(&path)));
         self.left_out.push(path);
@@ -304,17 +308,17 @@ impl CollectedArtefacts {
     }
 }
 
-/// Search for artefacts in one folder.
+/// A search for artefacts in one folder.
 struct ArtefactSearch<'s> {
     root: &'s Root,
-    /// The absolute path of the folder, if it is not the workspace.
+    /// The absolute path of the folder. `None` for the workspace.
     base: Option<&'s Path>,
     started: FileTime,
     watch: &'s DiskWorkMonitor,
 }
 
 impl ArtefactSearch<'_> {
-    /// Adds the files that `query` finds to `collected`.
+    /// Adds the files that match `query` to `collected`.
     fn run(
         &self,
         query: &ArtefactFileQuery,
@@ -341,8 +345,8 @@ impl ArtefactSearch<'_> {
         Ok(())
     }
 
-    /// Adds the files in `folder` and up to `depth - 1` levels below it whose paths from `start`
-    /// match `glob`.
+    /// Adds the files in `folder`, and in at most `depth - 1` levels of subfolders, whose paths
+    /// relative to `start` match `glob`.
     fn collect_matches(
         &self,
         mut folder: WalkFolder,
@@ -377,7 +381,7 @@ impl ArtefactSearch<'_> {
         Ok(())
     }
 
-    /// Returns the path by which results name the file at `path` in this folder.
+    /// Returns the path under which results show the file at `path` in the searched folder.
     fn shown_path(&self, path: &str) -> String {
         self.base.map_or(path.to_owned(), |base| base.join(path).to_string_lossy().into_owned())
     }

@@ -17,7 +17,7 @@ use super::template::ArgvTemplateItem;
 #[derive(Debug, Clone)]
 pub struct DeclaredCommand {
     pub(super) id: ToolId,
-    /// The id as written in the file, with `-`.
+    /// The command's id as written in the file, which may contain `-`.
     pub(super) written_id: String,
     pub(super) place: CommandDeclarationLocation,
     pub(super) title: String,
@@ -25,13 +25,13 @@ pub struct DeclaredCommand {
     pub(super) program: CommandProgram,
     pub(super) argv: Vec<ArgvTemplateItem>,
     pub(super) arguments: Vec<CommandArgument>,
-    /// The indexes of the arguments that only `{options}` in `argv` passes.
+    /// The indexes of the arguments that only the placeholder `{options}` in `argv` passes.
     pub(super) rest: Vec<usize>,
     pub(super) stdin: Option<usize>,
     pub(super) cwd: Option<String>,
     pub(super) env: Vec<(String, String)>,
     pub(super) env_keep: Vec<String>,
-    /// The hosts that the program may reach. `None` if the sandbox profile decides.
+    /// The hosts that the program may reach. `None` means that the sandbox profile decides.
     pub(super) hosts: Option<Arc<ProgramHostAccess>>,
     pub(super) deadline: Option<Duration>,
     pub(super) success: Vec<i32>,
@@ -55,7 +55,8 @@ pub(super) struct CommandDeclarationLocation {
 /// The program that a declared command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommandProgram {
-    /// The name in the declaration, which is also the key in the setting `commands.programs`.
+    /// The program's name in the declaration, which is also its key in the setting
+    /// `commands.programs`.
     pub(super) name: String,
     /// The program's name or absolute path. The environment variable in `env` can override it.
     pub(super) at: String,
@@ -64,22 +65,22 @@ pub(super) struct CommandProgram {
 }
 
 impl DeclaredCommand {
-    /// Returns the tool id, with `_` for `-`.
+    /// Returns the tool id of the command. It has `_` instead of each `-`.
     pub fn id(&self) -> &str {
         self.id.as_str()
     }
 
-    /// Returns the id as written in the file, `stage.command`.
+    /// Returns the command's id as written in the file, `stage.command`.
     pub fn written_id(&self) -> &str {
         &self.written_id
     }
 
-    /// Returns `true` if the command may replace the built-in tool with its id.
+    /// Returns true if the command replaces the built-in tool that has the same id.
     pub fn replaces(&self) -> bool {
         self.replaces
     }
 
-    /// Returns the location of the declaration, as `FILE:LINE:COLUMN`.
+    /// Returns the location of the command's declaration, as `FILE:LINE:COLUMN`.
     pub fn location(&self) -> String {
         let CommandDeclarationLocation { file, line, column } = &self.place;
         format!("{}:{line}:{column}", file.display())
@@ -105,25 +106,25 @@ impl DeclaredCommand {
         )
     }
 
-    /// Returns the program's path if it is absolute. `variable` reads the server's environment
-    /// variables, one of which may override the path.
+    /// Returns the program's path if it is absolute. `variable` looks up an environment variable of
+    /// the server, because a variable can override the path.
     pub fn program_path(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         let CommandProgram { name: _, at, env } = &self.program;
         let set = env.as_deref().and_then(variable).filter(|at| !at.is_empty());
         Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|path| path.is_absolute())
     }
 
-    /// Returns the hosts that the program may reach. `None` if the sandbox profile decides.
+    /// Returns the hosts that the program may reach. `None` means that the sandbox profile decides.
     pub fn hosts(&self) -> Option<&Arc<ProgramHostAccess>> {
         self.hosts.as_ref()
     }
 
-    /// Returns `true` if the program may only read the workspace.
+    /// Returns true if the declaration says that the program only reads.
     pub fn only_reads(&self) -> bool {
         self.effects == Effects::Reads
     }
 
-    /// Returns the names of the command's arguments that are file paths.
+    /// Returns the names of the command's arguments whose values are file paths.
     pub(super) fn paths(&self) -> Vec<String> {
         let paths = self.arguments.iter().filter(|argument| argument.note.is_path());
         paths.map(|argument| argument.name.clone()).collect()
@@ -148,8 +149,8 @@ impl DeclaredCommand {
         schema
     }
 
-    /// Finds the argument that has `name` as an alias or as a variant spelling, and returns the
-    /// argument's name.
+    /// Finds the argument that has `name` as an alias or as a variant spelling. Returns the
+    /// argument's real name.
     pub(super) fn find_alias(&self, name: &str) -> Option<&str> {
         let has_alias =
             |argument: &&CommandArgument| argument.aliases.iter().any(|alias| alias == name);
@@ -164,13 +165,13 @@ impl DeclaredCommand {
         argument.map(|argument| argument.name.as_str())
     }
 
-    /// Returns `true` if `name` is exactly the name of an argument.
+    /// Returns true if `name` is exactly the name of an argument.
     pub(super) fn has_argument(&self, name: &str) -> bool {
         self.arguments.iter().any(|argument| argument.name == name)
     }
 
-    /// Renames aliases in `input` to the names of their arguments. If an argument is present twice
-    /// with different values, the alias stays, so that the call is refused.
+    /// Renames aliases in `input` to the names of their arguments. If a call gives one argument two
+    /// different values, the alias stays, so that the call is refused.
     pub(super) fn normalised(&self, input: Value) -> Value {
         let Value::Object(fields) = input else { return input };
         if fields.keys().all(|name| self.has_argument(name)) {

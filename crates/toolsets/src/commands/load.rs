@@ -22,10 +22,10 @@ use super::table::{
 /// The maximum size of one command pack file, in bytes.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
-/// Text that declares commands, with the file that contains it.
+/// A text that declares commands, with the path of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandDeclarationSource {
-    /// The file. Relative paths of programs start from its folder.
+    /// The path of the file. Relative paths of programs start from its folder.
     pub file: PathBuf,
     /// The content of the file.
     pub text: String,
@@ -37,7 +37,8 @@ pub struct CommandDeclarationSource {
 pub struct CommandLoadError {
     /// The file with the error.
     pub file: PathBuf,
-    /// The number of the line with the error, from 1. 0 means the complete file.
+    /// The number of the line with the error, from 1. 0 means that the error concerns the complete
+    /// file.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
@@ -45,7 +46,7 @@ pub struct CommandLoadError {
     pub message: String,
 }
 
-/// Start of an error message, displayed as `FILE:LINE:COLUMN`.
+/// The start of an error message, displayed as `FILE:LINE:COLUMN`.
 struct ErrorLocationPrefix<'p>(&'p Path, usize, usize);
 
 impl fmt::Display for ErrorLocationPrefix<'_> {
@@ -58,7 +59,7 @@ impl fmt::Display for ErrorLocationPrefix<'_> {
     }
 }
 
-/// An error at a range of bytes in a text that declares commands.
+/// An error in a text that declares commands, with the range of bytes that it concerns.
 #[derive(Debug)]
 pub(super) struct CommandDeclarationError {
     pub(super) span: Range<usize>,
@@ -96,7 +97,7 @@ pub fn load_commands(
     Ok(all)
 }
 
-/// Returns the paths of the packs in `settings`: files, and folders of files.
+/// Returns the paths of the command packs in `settings`. Each is a file or a folder of files.
 pub fn pack_paths(
     settings: &CommandSettings,
     configuration: Option<&CommandDeclarationSource>,
@@ -105,13 +106,13 @@ pub fn pack_paths(
     settings.packs.iter().map(move |pack| base.join(pack))
 }
 
-/// Returns the folder from which relative paths in the configuration start.
+/// Returns the folder to which relative paths in the configuration refer.
 fn base_folder(configuration: Option<&CommandDeclarationSource>) -> &Path {
     configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }
 
 /// Returns the program paths in `settings`, by program name. Relative paths are resolved against
-/// `base`.
+/// the folder `base`.
 fn absolute_programs(settings: &CommandSettings, base: &Path) -> BTreeMap<String, String> {
     let programs = settings.programs.iter();
     programs.map(|(name, program)| (name.clone(), absolute_program(program, base))).collect()
@@ -126,7 +127,7 @@ pub(super) fn absolute_program(program: &str, base: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Reads the pack at `path`: one file, or the `*.toml` files of a folder, sorted by name.
+/// Reads the command pack at `path`: one file, or the `*.toml` files of a folder, sorted by name.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
 fn read_pack(path: &Path) -> Result<Vec<CommandDeclarationSource>, CommandLoadError> {
     let unreadable = |path: &Path, err: std::io::Error| CommandLoadError {
@@ -152,8 +153,8 @@ fn read_pack(path: &Path) -> Result<Vec<CommandDeclarationSource>, CommandLoadEr
     files.into_iter().map(read).collect()
 }
 
-/// Reads the text file at `path`. Refuses pipes and devices, which could block, and files that are
-/// too large.
+/// Reads the text of the regular file at `path`. Refuses pipes and devices, which could block, and
+/// files larger than a command pack may be.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
 fn read_plain_text(path: &Path) -> std::io::Result<String> {
     let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
@@ -178,7 +179,7 @@ fn parse<T: DeserializeOwned>(source: &CommandDeclarationSource) -> Result<T, Co
     })
 }
 
-/// Adds a suggestion to serde's message about an unknown field.
+/// Adds the name of a similar field to serde's message about an unknown field.
 fn with_suggestion(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else { return message.to_owned() };
     let mut names = rest.split('`').step_by(2);
@@ -242,7 +243,8 @@ impl CommandDeclarationSource {
         CommandLoadError { file: self.file.clone(), line, column, message }
     }
 
-    /// Returns the line and column of a byte offset in this text, from 1.
+    /// Returns the line and column of the byte offset `at` in this text. Both count from 1, and
+    /// columns count characters.
     fn line_column(&self, at: usize) -> (usize, usize) {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
@@ -251,8 +253,9 @@ impl CommandDeclarationSource {
     }
 }
 
-/// Loads a fuzzed pack and, after the byte 0x1f, normalizes a fuzzed input for its commands. Panics
-/// if an error names no line of the file, or if a second normalization changes the input.
+/// Loads a fuzzed command pack and, after the byte 0x1f in `bytes`, normalizes a fuzzed input for
+/// its commands. Panics if an error names a line that the file does not have, or if a second
+/// normalization changes the input.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

@@ -1,4 +1,4 @@
-//! Resolves declarations: looks up names, applies defaults and compiles patterns.
+//! Resolves declarations of commands: looks up names, applies defaults and compiles patterns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const DEADLINE_MS_MAX: u64 = 86_400_000;
 /// The longest description of a command or argument, and the longest text in a schema, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Defaults for all commands that one file declares.
+/// The defaults for all commands that one file declares.
 #[derive(Default)]
 pub(super) struct CommandDefaults {
     table: CommandDeclarationTable,
@@ -40,8 +40,8 @@ pub(super) struct CommandDefaults {
 }
 
 impl CommandDefaults {
-    /// Reads the `[defaults]` table of a file that declares commands. Refuses keys that only a
-    /// single command may have.
+    /// Reads the `[defaults]` table of a file that declares commands. Refuses keys that are only
+    /// valid for a single command.
     pub(super) fn new(
         defaults: Option<Spanned<CommandDeclarationTable>>,
     ) -> Result<Self, CommandDeclarationError> {
@@ -61,7 +61,8 @@ impl CommandDefaults {
     }
 }
 
-/// Resolves the command that `table` declares as `id`.
+/// Resolves the command that `table` declares with the id `id`. `found` is the location of the
+/// declaration, and `programs` are the program paths from the settings.
 pub(super) fn resolve_command(
     id: &Spanned<String>,
     table: CommandDeclarationTable,
@@ -197,7 +198,7 @@ pub(super) fn resolve_command(
     })
 }
 
-/// Reads the hosts that the program of the command `id` may reach.
+/// Parses the hosts that the program of the command `id` may reach.
 fn read_hosts(
     id: &str,
     hosts: &Spanned<Vec<String>>,
@@ -207,7 +208,7 @@ fn read_hosts(
         .map_err(|why| CommandDeclarationError::at(hosts, why))
 }
 
-/// Splits the command id `id` into tool id, stage and name.
+/// Splits a command's id, `stage.name`, into tool id, stage and name.
 fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), CommandDeclarationError> {
     let is_segment = |segment: &str| {
         !segment.is_empty()
@@ -239,7 +240,7 @@ fn title(stage: &str, name: &str) -> String {
     first.into_iter().flatten().chain(words.chars().skip(1)).collect()
 }
 
-/// Reads the arguments of a command's table, in the order of the file.
+/// Reads the arguments in the table of a command, in the order of the file.
 fn read_arguments(
     args: OrderedTableEntries<Spanned<ArgumentDeclaration>>,
 ) -> Result<Vec<(Spanned<String>, CommandArgument)>, CommandDeclarationError> {
@@ -251,7 +252,8 @@ fn read_arguments(
     args.0.into_iter().map(argument).collect()
 }
 
-/// Refuses an argument with a text that is too long or has a hidden character.
+/// Refuses an argument whose description, or a text in whose schema, is too long or has a hidden
+/// character.
 fn check_argument_texts(
     place: &Spanned<String>,
     argument: &CommandArgument,
@@ -261,8 +263,8 @@ fn check_argument_texts(
     json_texts(&schema).into_iter().try_for_each(|text| check_text(place, &subject, text))
 }
 
-/// Refuses `text` if it is too long or has a hidden character. `place` is the location for the
-/// error, and `subject` is the name of the text in the error.
+/// Refuses `text` if it is too long or has a hidden character. The error points to `place` in the
+/// file, and calls the text `subject`.
 fn check_text(
     place: &Spanned<String>,
     subject: &str,
@@ -371,7 +373,7 @@ fn read_argument(
     })
 }
 
-/// Refuses two arguments with the same name or alias. `-` and `_` count as equal.
+/// Refuses two arguments that have an equal name or alias. `-` and `_` count as equal.
 fn check_distinct(
     arguments: &[CommandArgument],
     places: &[Spanned<String>],
@@ -393,7 +395,8 @@ fn check_distinct(
     Ok(())
 }
 
-/// Returns the index of the argument `name` in `arguments`. The error suggests a similar name.
+/// Returns the index of the argument `name` in `arguments`. The error for an unknown argument
+/// suggests a similar name.
 fn find_argument(arguments: &[CommandArgument], name: &str) -> Result<usize, String> {
     let found = arguments.iter().position(|argument| snake(&argument.name) == snake(name));
     found.ok_or_else(|| {
@@ -473,7 +476,7 @@ fn read_variables(
     env.0.into_iter().map(variable).collect()
 }
 
-/// Compiles the pattern that reads a program's progress from its output.
+/// Compiles the regular expression that reads a program's progress from its output.
 fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, CommandDeclarationError> {
     let matcher = RegexMatcher::new(pattern.get_ref()).map_err(|err| {
         let message = format!("`progress` is not a valid regular expression: {err}");
@@ -490,7 +493,7 @@ fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, CommandDe
 }
 
 impl CommandArgument {
-    /// Returns `true` if the argument has a value in every call.
+    /// Returns true if the argument has a value in every call.
     fn has_value(&self) -> bool {
         self.note.required || self.note.default.is_some()
     }

@@ -1,5 +1,5 @@
-//! Runs a declared command as a tool: from arguments to a command line, and from its exit to a
-//! result.
+//! Runs a declared command as a tool: builds its command line from the arguments, and a result from
+//! its exit.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ use toolgate_world::processes::ProgramStartRequest;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram};
 use toolgate_world::root::FileTime;
 
-/// The extra time of a call beyond its program's timeout, so that the program's own timeout ends it
-/// first.
+/// The difference between the deadline of a call and its program's timeout. The timeout is shorter,
+/// so that it ends the program first.
 const EXTRA_TIME: Duration = Duration::from_secs(10);
 
-/// Tool that runs one declared command.
+/// A tool that runs one declared command.
 pub(super) struct DeclaredCommandTool {
     declared: DeclaredCommand,
     programs: WorkspaceProgramRunner,
@@ -114,7 +114,8 @@ impl DeclaredCommandTool {
         Ok(ToolOutput::new(value, text, ending))
     }
 
-    /// Fills in the command line, the standard input and the artefact patterns of a call.
+    /// Inserts the arguments in `input` into the command line, the standard input and the artefact
+    /// patterns. Refuses invalid arguments.
     fn prepare(&self, input: &Map<String, Value>) -> Result<PreparedCommandCall, ToolError> {
         let declared = &self.declared;
         self.check_names(input)?;
@@ -152,7 +153,7 @@ impl DeclaredCommandTool {
         ArtefactFolders { workspace: programs.root.path(), outside }
     }
 
-    /// Refuses unknown arguments, duplicate spellings of one argument, and missing arguments.
+    /// Refuses unknown arguments, two spellings of one argument, and missing arguments.
     fn check_names(&self, input: &Map<String, Value>) -> Result<(), ToolError> {
         let declared = &self.declared;
         if let Some(name) = input.keys().find(|name| !declared.has_argument(name)) {
@@ -183,7 +184,8 @@ impl DeclaredCommandTool {
         }
     }
 
-    /// Prepares the start of the command's program with the arguments `words`.
+    /// Prepares the start of the command's program with the command-line arguments `words` and the
+    /// input `stdin`. Fails if the program is not found or its working directory cannot be opened.
     async fn prepare_start(
         &self,
         ctx: &ToolContext,
@@ -233,8 +235,8 @@ impl DeclaredCommandTool {
     }
 }
 
-/// Refuses a call if an argument names an artefact outside the folders that a program in the
-/// sandbox can write. The sandbox would discard the file, and the call would still succeed.
+/// Refuses a call whose arguments name an artefact outside the folders in which a sandboxed program
+/// can write. The sandbox would discard the file although the call succeeds.
 fn check_reachable(
     filled: &[FilledArtefactPattern],
     pattern: &ArtefactPattern,
@@ -298,7 +300,8 @@ fn timeout(declared: &DeclaredCommand) -> Duration {
     declared.deadline.unwrap_or(Duration::from_millis(TIMEOUT_MS))
 }
 
-/// Returns a note that lists the artefacts, for the text of a result.
+/// Returns a note that lists the paths `artefacts`, for the text of a result. Returns `None` if
+/// there are none.
 fn artefact_note(artefacts: &[String]) -> Option<String> {
     const SHOWN: usize = 8;
     let shown = artefacts.iter().take(SHOWN).map(|path| toolgate_world::root::quoted_path(path));
@@ -310,7 +313,7 @@ fn artefact_note(artefacts: &[String]) -> Option<String> {
     (!shown.is_empty()).then(|| format!("artefacts: {}{more}", shown.join(", ")))
 }
 
-/// Finds the program of a command: by its environment variable, or else by the settings, or else by
+/// Finds the program of a command. The environment variable has priority, then the settings, then
 /// the declaration.
 fn find_program(
     declared: &DeclaredCommand,

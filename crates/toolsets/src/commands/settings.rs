@@ -29,7 +29,7 @@ pub struct CommandSettings {
 pub struct UnparsedCommandTables(toml::Table);
 
 impl UnparsedCommandTables {
-    /// Returns `true` if the configuration declares no commands.
+    /// Returns true if the configuration declares no commands.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

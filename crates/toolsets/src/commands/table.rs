@@ -1,4 +1,5 @@
-//! The TOML format of files that declare commands. Values keep their locations for error messages.
+//! The TOML format of files that declare commands. Values keep their locations in the file for
+//! error messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +18,11 @@ use toml::Spanned;
 pub(super) struct CommandPackFile {
     /// Defaults for every command in the pack.
     pub(super) defaults: Option<Spanned<CommandDeclarationTable>>,
-    /// The commands of the pack, by id.
+    /// The declared commands of the pack, by id.
     pub(super) command: OrderedTableEntries<CommandDeclarationTable>,
 }
 
-/// The commands of the configuration file. Its other tables are ignored here.
+/// The command tables of the configuration file. Other tables of the file are ignored here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ConfiguredCommands {
@@ -103,14 +104,14 @@ pub(super) enum DeclaredEffects {
     Runs,
 }
 
-/// An element of `argv`.
+/// An element of the `argv` list in a command's declaration.
 #[derive(Debug)]
 pub(super) enum DeclaredArgvElement {
     Word(String),
     Group(Vec<Spanned<String>>),
 }
 
-/// The table of an argument in a file.
+/// The TOML table that declares an argument of a command.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ArgumentDeclarationTable {
@@ -118,47 +119,48 @@ pub(super) struct ArgumentDeclarationTable {
     pub(super) r#type: Option<Spanned<String>>,
     /// The argument's description.
     pub(super) about: Option<String>,
-    /// Default value of the argument, used if a call does not set the argument.
+    /// The argument's value in calls that do not set the argument.
     pub(super) default: Option<Spanned<Value>>,
-    /// The program's own default. It is documented in the schema but never passed.
+    /// The default that the program itself uses. The argument's JSON Schema shows this value, but
+    /// toolgate never passes it.
     pub(super) assumed: Option<Value>,
     /// Alternative names of the argument.
     pub(super) aliases: Vec<Spanned<String>>,
-    /// The option that passes the argument. Default: `--kebab-name`.
+    /// The option that passes the argument on the command line. Default: `--kebab-name`.
     pub(super) option: Option<Spanned<String>>,
-    /// The style in which a list is passed as options.
+    /// The style in which a list is passed on the command line. Default: the option is repeated.
     pub(super) many: ListOptionStyle,
-    /// Joins the option and its value into one word, `--name=value`. Default: false.
+    /// True to pass the option and its value as one word, `--name=value`. Default: false.
     pub(super) joined: bool,
-    /// Permission for values that begin with `-`.
+    /// The policy for values that begin with `-`. Default: such values are refused.
     pub(super) dash: LeadingDashPolicy,
-    /// Marks a required argument, if `schema` replaces the type note.
+    /// True if each call must set the argument. Only used if `schema` replaces the type note.
     pub(super) required: bool,
     /// The argument's JSON Schema, which replaces the type note.
     pub(super) schema: Option<Spanned<Value>>,
 }
 
-/// The style in which a list is passed as options.
+/// The style in which a list is passed as options on the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ListOptionStyle {
-    /// Repeats the option: `--in a --in b`.
+    /// The option is repeated for each value: `--in a --in b`.
     #[default]
     Repeat,
-    /// Lists the values after one option: `--in a b`.
+    /// All values follow a single option: `--in a b`.
     Spread,
 }
 
-/// Permission for values that begin with `-`, if they are words of their own.
+/// Policy for argument values that begin with `-`, if they are separate words of the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum LeadingDashPolicy {
-    /// A value that starts with `-` is refused where the program could take it for an option. A
+    /// A value that starts with `-` is refused if the program could mistake it for an option. A
     /// number, or `-` alone, is still allowed as the value of an option.
     #[default]
     Never,
-    /// A value that is a single `-` is allowed anywhere. Other values are treated as with `Never`.
+    /// The value `-` is allowed anywhere. Other values are treated as in `Never`.
     Alone,
-    /// Permission for any value, even one that starts with `-`.
+    /// Any value is allowed, even if it starts with `-`.
     Any,
 }
 
@@ -230,8 +232,8 @@ impl<'de> Deserialize<'de> for DeclaredArgvElement {
     }
 }
 
-/// Converts an argument's type note or table to a table. Error messages about a type note point to
-/// its location in the file.
+/// Converts an argument's declaration to a table. Errors about a type note still point to its
+/// location in the file.
 pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentDeclarationTable {
     let span = arg.span();
     match arg.into_inner() {
@@ -243,7 +245,7 @@ pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentDeclarati
     }
 }
 
-/// The declaration of a command's argument: a type note or a table.
+/// The declaration of a command's argument: a type note such as `"string!"`, or a table.
 #[derive(Debug)]
 pub(super) enum ArgumentDeclaration {
     Note(String),

@@ -1,5 +1,5 @@
-//! Templates for `argv`, which turn arguments into words, so that no value can act as a different
-//! argument.
+//! Templates of command lines. They convert argument values to words in such a way that no value
+//! can act as a different argument.
 
 use serde_json::{Number, Value};
 use toolgate_contract::{ToolError, exact_json};
@@ -8,30 +8,30 @@ use super::argument::{CommandArgument, CommandArgumentValues};
 use super::table::{LeadingDashPolicy, ListOptionStyle};
 use super::type_note::{ArgumentValueCount, ArgumentValueKind};
 
-/// Element of an `argv` template: a word, an option or a list.
+/// An element of an `argv` template, which produces words of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgvTemplateItem {
-    /// Word that is made of text and arguments.
+    /// A single word, made of literal text and argument values. An `optional` word is left out if
+    /// one of its arguments is absent.
     Word { pieces: Vec<ArgvTemplatePiece>, optional: bool },
-    /// Option of an argument, written `{--name}`.
+    /// The option and value of the argument at this index, written `{--name}`.
     Option(usize),
-    /// Words for the values of a list, one each, written `{name...}`.
+    /// One word for each value of the list argument at this index, written `{name...}`.
     Spread(usize),
-    /// Options of all arguments that the template does not name, written `{options}`.
+    /// The options of all arguments that the template does not name, written `{options}`.
     Rest,
-    /// A group of elements. If an argument in the group is absent, no element of the group produces
-    /// a word.
+    /// A group of elements. The group produces no words if one of its arguments is absent.
     Group(Vec<ArgvTemplateItem>),
 }
 
-/// Piece of a word in an `argv` template: text or an argument.
+/// A piece of a word in an `argv` template: literal text, or the index of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgvTemplatePiece {
     Text(String),
     Insert(usize),
 }
 
-/// A piece of an `argv` template, before the argument in braces is looked up.
+/// A piece of a template, in which an argument is still given by its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RawTemplatePiece<'t> {
     Text(String),
@@ -39,8 +39,8 @@ pub(super) enum RawTemplatePiece<'t> {
 }
 
 impl ArgvTemplateItem {
-    /// Parses one element of a template. `find` looks up an argument that the element names in
-    /// braces.
+    /// Parses one element of an `argv` template. `find` returns the index of an argument that the
+    /// element names in braces.
     pub(super) fn parse(
         element: &str,
         arguments: &[CommandArgument],
@@ -97,8 +97,8 @@ impl ArgvTemplateItem {
         }
     }
 
-    /// Returns the indexes of the arguments that must always have a value. This element inserts
-    /// them into a word that is not optional.
+    /// Returns the indexes of the arguments without which this element cannot be rendered, because
+    /// they are inserted into a word that is not optional.
     pub(super) fn required_arguments(&self) -> Vec<usize> {
         match self {
             Self::Word { optional: false, .. } => self.arguments(),
@@ -110,8 +110,8 @@ impl ArgvTemplateItem {
         }
     }
 
-    /// Appends the words of this element to `argv`. `rest` contains the indexes of the arguments
-    /// that the template does not name.
+    /// Appends the words that this element produces to `argv`. `rest` contains the indexes of the
+    /// arguments that the template does not name.
     pub(super) fn render(
         &self,
         given: &CommandArgumentValues<'_>,
@@ -140,7 +140,8 @@ impl ArgvTemplateItem {
     }
 }
 
-/// Splits a template into text and placeholders in braces. `{{` stands for a literal brace.
+/// Splits a template into text and placeholders in braces. `{{` stands for a literal brace. Fails
+/// if a brace is not closed.
 pub(super) fn split_pieces(template: &str) -> Result<Vec<RawTemplatePiece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -179,8 +180,8 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawTemplatePiece<'_>>, 
     Ok(pieces)
 }
 
-/// Refuses to insert a list or a flag into a word. Also refuses a value that would determine the
-/// option's name.
+/// Refuses a template that inserts a list or a flag into a word, or a value into the name of an
+/// option. `before` is the piece in front of `argument`.
 fn check_insert(
     argument: &CommandArgument,
     before: Option<&ArgvTemplatePiece>,
@@ -205,7 +206,8 @@ fn check_insert(
     }
 }
 
-/// Joins `pieces` of a template, filled with argument values, into a word.
+/// Joins the `pieces` of a word, with the argument values inserted. Refuses a value that could act
+/// as an option.
 fn join_word(
     pieces: &[ArgvTemplatePiece],
     given: &CommandArgumentValues<'_>,
@@ -241,7 +243,7 @@ fn join_word(
     Ok(word)
 }
 
-/// Appends one word to `argv` for each value of a list argument.
+/// Appends each value of the list argument at `index` to `argv` as a word.
 fn push_values(
     index: usize,
     given: &CommandArgumentValues<'_>,
@@ -264,7 +266,8 @@ fn push_values(
     Ok(())
 }
 
-/// Appends the option that passes an argument, and its values, to `argv`.
+/// Appends the option of the argument at `index`, and its values, to `argv`. Appends nothing if the
+/// argument is absent.
 fn push_option(
     index: usize,
     given: &CommandArgumentValues<'_>,
@@ -297,7 +300,7 @@ fn push_option(
     Ok(())
 }
 
-/// Appends an option and one value to `argv`.
+/// Appends an option and one value to `argv`, as two words or joined as `--name=value`.
 fn push_pair(
     argument: &CommandArgument,
     option: &str,
@@ -315,8 +318,8 @@ fn push_pair(
     Ok(())
 }
 
-/// Returns `value` as the word that follows its option on the command line. Refuses a value that
-/// looks like an option.
+/// Returns `value` as the word that follows its option on the command line. Refuses a value that a
+/// program could take for an option.
 fn option_value(
     argument: &CommandArgument,
     value: &Value,
@@ -342,7 +345,7 @@ fn option_like_error(pointer: &str, text: &str) -> ToolError {
     )
 }
 
-/// Returns `number` as one word, with all its digits. Exponents are written out, because not every
+/// Returns `number` as one word, with all its digits. Writes exponents out, because not every
 /// program reads them, and `2.0` becomes `2`.
 fn number_text(number: &Number, pointer: &str) -> Result<String, ToolError> {
     let text = number.as_str();
@@ -355,7 +358,8 @@ fn number_text(number: &Number, pointer: &str) -> Result<String, ToolError> {
     Ok(if is_decimal { text.to_owned() } else { float.to_string() })
 }
 
-/// Returns an argument's value as one word for the command line.
+/// Returns an argument's value as one word of the command line. Errors name the input field
+/// `pointer`.
 pub(super) fn value_text(value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = match value {
         Value::String(text) => text.clone(),

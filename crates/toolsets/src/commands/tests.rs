@@ -27,7 +27,7 @@ use crate::exec;
 use toolgate_world::sandbox::{SandboxPaths, SandboxProfile, SandboxSettings};
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
-/// Test bench: the commands that a configuration declares, and a workspace with a small program.
+/// Test bench with commands that a configuration declares, and a workspace with a small program.
 struct CommandTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,
@@ -111,7 +111,7 @@ impl CommandTestBench {
         self.tool("x.y").run(&ToolContext { events, ..ctx() }, input).await
     }
 
-    /// Returns the names of the produced files with their contents.
+    /// Returns the names and contents of the files that the calls reported as artefacts.
     fn produced_files(&self) -> Vec<(String, String)> {
         let mut files = Vec::new();
         for event in self.events.lock().expect("no panic").iter() {
@@ -136,13 +136,13 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns the arguments in the `argv` field of a result.
+/// Returns the arguments in the `argv` field of a command's result, without the program.
 fn argv_of(output: &ToolOutput) -> Vec<String> {
     let argv = output.value["argv"].as_array().expect("argv is an array").iter().skip(1);
     argv.map(|word| word.as_str().expect("a word is a string").to_owned()).collect()
 }
 
-/// Returns the JSON Pointer and the message of a refusal. Panics if the call succeeded.
+/// Returns the JSON Pointer and the message of a refused call. Panics if the call succeeded.
 fn refusal(outcome: Result<ToolOutput, ToolError>) -> (String, String) {
     let err = outcome.expect_err("it is refused");
     match err.fault {

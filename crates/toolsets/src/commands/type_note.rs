@@ -3,26 +3,26 @@
 use serde_json::{Value, json};
 use toolgate_contract::exact_json;
 
-/// Type of the value of a command's argument.
+/// The type of the values of a command's argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgumentValueKind {
-    /// Type of an argument that takes any text.
+    /// Any text.
     String,
-    /// Type of an argument that takes a file path: text that is not empty.
+    /// A file path, which is text that is not empty.
     Path,
-    /// Type of an argument that takes a whole number.
+    /// A whole number.
     Integer,
-    /// Type of an argument that takes any number.
+    /// Any number.
     Number,
-    /// Type of an argument that takes a boolean.
+    /// A boolean.
     Flag,
-    /// Type of an argument that takes one of the listed words.
+    /// One of the listed words.
     Choice(Vec<String>),
-    /// Type of an argument that takes any value. The argument's JSON Schema can restrict the value.
+    /// Any JSON value. The argument's JSON Schema can restrict the value.
     Any,
 }
 
-/// A type note: type, number of values, required or not, and default.
+/// A parsed type note, such as `"string!"`: type, number of values, required or not, and default.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArgumentTypeNotation {
     pub(super) kind: ArgumentValueKind,
@@ -31,21 +31,21 @@ pub(super) struct ArgumentTypeNotation {
     pub(super) default: Option<Value>,
 }
 
-/// Number of values that an argument of a command takes.
+/// The number of values that a command's argument takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentValueCount {
     One,
-    /// Argument that takes a list of any length.
+    /// A list of any length.
     Many,
-    /// Argument that takes a list of exactly this length.
+    /// A list of exactly this length.
     Exactly(usize),
 }
 
 const KINDS: [&str; 5] = ["string", "path", "integer", "number", "flag"];
 
 impl ArgumentTypeNotation {
-    /// Parses `note`: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, optionally followed by `!` or ` =
-    /// DEFAULT`.
+    /// Parses a type note: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, optionally followed by `!`
+    /// or ` = DEFAULT`.
     pub(super) fn parse(note: &str) -> Result<Self, String> {
         let (what, default) = match note.split_once('=') {
             Some((what, default)) => (what.trim(), Some(default.trim())),
@@ -131,7 +131,7 @@ impl ArgumentTypeNotation {
         }
     }
 
-    /// Returns `true` if `value` has the type and the number of values that this note states.
+    /// Returns true if `value` has the type and the number of values that this type note states.
     pub(super) fn accepts(&self, value: &Value) -> bool {
         match self.count {
             ArgumentValueCount::One => self.kind.accepts(value),
@@ -147,7 +147,7 @@ impl ArgumentTypeNotation {
         }
     }
 
-    /// Returns `true` if this note's values are file paths.
+    /// Returns true if the values that this type note allows are file paths.
     pub(super) fn is_path(&self) -> bool {
         self.kind == ArgumentValueKind::Path
     }

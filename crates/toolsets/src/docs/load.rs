@@ -14,8 +14,8 @@ use crate::front_matter;
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, quoted_path};
 
-/// The largest document or metadata file that can be loaded, in bytes. A larger file would fill an
-/// agent's context. `files.read` can read parts of it.
+/// The maximum size of a document or metadata file, in bytes. A larger file would fill an agent's
+/// context. `files.read` can read parts of such a file.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The tool `docs.load.fetch`.
@@ -175,8 +175,8 @@ fn read_metadata(
     }
 }
 
-/// Returns the front matter of a document, or an empty map if there is none. A `---` line without a
-/// closing `---` line does not start front matter.
+/// Returns the fields in the front matter of a document, or an empty map if there is none. A `---`
+/// line without a closing `---` line does not start front matter.
 fn parse_front_matter(content: &str) -> Result<Map<String, Value>, String> {
     let Ok(parts) = front_matter::split_if_any(content) else { return Ok(Map::new()) };
     if parts.head.trim().is_empty() {
@@ -206,7 +206,7 @@ impl DocumentEncoding {
         }
     }
 
-    /// Decodes `bytes`, or returns `None` if they are not valid in this encoding.
+    /// Decodes `bytes` from this encoding. Returns `None` if they are not valid in this encoding.
     fn decode(self, bytes: &[u8]) -> Option<String> {
         match self {
             Self::Utf8 => String::from_utf8(bytes.to_owned()).ok(),
@@ -230,7 +230,8 @@ impl std::fmt::Display for DocumentEncoding {
     }
 }
 
-/// Decodes UTF-16, little-endian unless a byte order mark states otherwise.
+/// Decodes UTF-16, which is little-endian unless a byte order mark says otherwise. Returns `None`
+/// if `bytes` are invalid.
 fn decode_utf_16(bytes: &[u8]) -> Option<String> {
     let (bytes, is_big) = match bytes {
         [0xfe, 0xff, rest @ ..] => (rest, true),

@@ -12,7 +12,7 @@ use toolgate_world::Root;
 /// The maximum size of the Markdown text that one call renders, in bytes.
 const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
-/// The tool `docs.render`. It writes nothing, and equal input gives equal output.
+/// The tool `docs.render`. It writes no files, and equal input gives equal output.
 pub struct RenderMarkdown {
     /// The workspace root. The tool runs on its blocking threads, but reads no file.
     pub(super) root: Root,

@@ -1,4 +1,4 @@
-//! `docs.search`: searches documents by meaning and words.
+//! `docs.search`: searches documents by meaning and by words.
 
 use std::sync::Arc;
 

@@ -1,19 +1,20 @@
-//! Fills in templates with `{{ name }}`. Templates have no code and no loops, and inserted text is
-//! not expanded again.
+//! Fills in document templates with placeholders such as `{{ name }}`. Templates have no code and
+//! no loops, and inserted text is not expanded again.
 
 use serde_json::{Map, Value};
 
-/// Values for the names in a document template.
+/// The values that replace the placeholders in a document template.
 pub(super) struct DocumentTemplateValues<'n> {
     pub(super) title: &'n str,
     pub(super) body: &'n str,
     pub(super) metadata: &'n Map<String, Value>,
 }
 
-/// Replaces each name in `template` by its value in `names`.
+/// Replaces each placeholder `{{ name }}` in `template` with its value in `names`.
 ///
 /// # Errors
-/// Fails if a name is unknown or not closed, or if the result has more than `bytes_max` bytes.
+/// Fails if a name is unknown, if a placeholder is not closed, or if the result has more than
+/// `bytes_max` bytes.
 pub(super) fn fill_template(
     template: &str,
     names: &DocumentTemplateValues<'_>,

@@ -1,4 +1,4 @@
-//! Tests that load, render and search documents.
+//! Tests that documents are loaded, rendered and searched.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind};
 use super::*;
 use crate::{files, search};
 
-/// Test bench: the tools of `docs`, in a workspace with given files.
+/// Test bench with the tools of `docs`, in a workspace that contains given files.
 struct DocsTestBench {
     _folder: TempDir,
     tools: Vec<Arc<dyn AnyTool>>,

@@ -1,10 +1,10 @@
-//! Writes JSON as YAML with sorted keys, so that equal values give equal text.
+//! Converts JSON to YAML with sorted keys, so that equal values give equal text.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Writes `fields` as a block of YAML lines. Returns `None` if the block has more than `bytes_max`
+/// Formats `fields` as a block of YAML lines. Returns `None` if the block has more than `bytes_max`
 /// bytes.
 ///
 /// Deeply nested values take far more bytes than in JSON, because each of their lines is indented.
@@ -14,7 +14,7 @@ pub(super) fn yaml_block(fields: &Map<String, Value>, bytes_max: usize) -> Optio
     Some(block.text)
 }
 
-/// A YAML block under construction. Methods return `None` as soon as the block is too long.
+/// YAML block under construction. Methods return `None` as soon as the block is too long.
 struct YamlBlockWriter {
     text: String,
     bytes_max: usize,
@@ -31,7 +31,8 @@ impl YamlBlockWriter {
         Some(())
     }
 
-    /// Writes the value after `key:` or `-`. Nested values are indented to the depth `inner`.
+    /// Writes the value after `key:` or `-`, for a line at the indentation level `depth`. Nested
+    /// values are indented to the level `inner`.
     fn write_value(&mut self, value: &Value, depth: usize, inner: usize) -> Option<()> {
         match value {
             Value::Object(fields) if fields.is_empty() => self.text.push_str(" {}\n"),
@@ -69,7 +70,7 @@ fn sorted_fields(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     fields
 }
 
-/// Returns `words` as a plain YAML scalar if that is unambiguous, or else in double quotes.
+/// Returns `words` as a plain YAML scalar if YAML reads that as text, or else in double quotes.
 fn scalar(words: &str) -> String {
     let is_plain_char =
         |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | ',' | '(' | ')');

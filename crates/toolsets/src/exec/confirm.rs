@@ -1,4 +1,4 @@
-//! Asks a person before a program runs that the setting `exec.confirm` lists.
+//! Asks a person before running a program that the setting `exec.confirm` lists.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -14,15 +14,16 @@ use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::processes::ProgramStartRequest;
 
-/// The prefix of the key of each question whether a program may run.
+/// The key prefix of each question whether a program may run.
 const QUESTION_KEY: &str = "exec.confirm";
-/// The longest command line, in characters, that can be confirmed. The person must see all of it.
+/// The maximum length of a command line that can be confirmed, in characters. The person must see
+/// all of it.
 const ARGV_CHARS_MAX: usize = 8000;
-/// The number of characters of standard input that the question shows.
+/// The number of characters of the program's standard input that the question shows.
 const STDIN_CHARS_MAX: usize = 1000;
 
-/// Asks a person to confirm `start`, if a pattern in `exec.confirm` matches `start`. `cwd` is the
-/// directory as the caller wrote it.
+/// Asks a person to confirm the program start `start`, if a pattern in `exec.confirm` matches it.
+/// `cwd` is the directory as the caller wrote it.
 ///
 /// # Errors
 /// Fails if the person refuses or cannot be asked.
@@ -59,7 +60,8 @@ pub(super) async fn confirm(
     .await
 }
 
-/// Describes the workspace `root` and the directory `cwd` in which the program runs.
+/// Describes the workspace `root` and the directory `cwd` in which the program starts, for the
+/// question.
 fn describe_place(root: &Root, cwd: Option<&str>) -> String {
     let folder = cwd.map(|cwd| format!("{cwd:?} of ")).unwrap_or_default();
     let workspace = root.path();
@@ -68,13 +70,13 @@ fn describe_place(root: &Root, cwd: Option<&str>) -> String {
 }
 
 /// Returns the key of `question`, with a digest of its text. A confirmation is therefore not valid
-/// for a changed question, for example after the program was replaced.
+/// for a changed question, for example if the program was replaced.
 fn question_key(question: &str) -> String {
     let digest = Sha256::digest(question);
     format!("{QUESTION_KEY}.{}", HEXLOWER.encode(&digest[..8]))
 }
 
-/// Returns `true` if `start` matches `pattern`, which consists of a program and, optionally, its
+/// Returns true if `start` matches `pattern`, which consists of a program and, optionally, its
 /// first arguments.
 fn matches_pattern(pattern: &str, start: &ProgramStartRequest) -> bool {
     let mut words = pattern.split_whitespace();
@@ -84,8 +86,8 @@ fn matches_pattern(pattern: &str, start: &ProgramStartRequest) -> bool {
         && is_program(program, start)
 }
 
-/// Returns `true` if `start` runs `program`. `program` can be the name in the call, the path, or
-/// the file to which the path leads through symlinks.
+/// Returns true if `start` runs `program`. `program` can be the name in the call, the path, or the
+/// file to which the path leads through symlinks.
 fn is_program(program: &str, start: &ProgramStartRequest) -> bool {
     let is_one = |path: &Path| match program.contains('/') {
         true => path == Path::new(program),
@@ -96,14 +98,15 @@ fn is_program(program: &str, start: &ProgramStartRequest) -> bool {
         || start.program.real_path(start.cwd.as_fd()).is_some_and(|path| is_one(&path))
 }
 
-/// Formats the program and its arguments, each quoted, with invisible characters escaped.
+/// Formats the program in `start` and its arguments, each quoted, with invisible characters
+/// escaped.
 fn quoted_argv(start: &ProgramStartRequest) -> String {
     let program = start.program.path.as_os_str();
     let words = [program].into_iter().chain(start.args.iter().map(|arg| arg.as_os_str()));
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Describes a program's standard input, with its first characters.
+/// Describes `bytes`, a program's standard input, by its first characters.
 fn describe_stdin(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let begin: String = text.chars().take(STDIN_CHARS_MAX).collect();

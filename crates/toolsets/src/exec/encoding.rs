@@ -1,4 +1,4 @@
-//! Encodes bytes in JSON without loss: UTF-8 as text, anything else as base64.
+//! Encodes program output in JSON without loss: UTF-8 as text, other bytes as base64.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,8 @@ pub(super) enum OutputTextEncoding {
     Base64,
 }
 
-/// Encodes `bytes` as a string, and returns it with the encoding used.
+/// Encodes `bytes` as text if they are UTF-8, or else as base64. Returns the string and the
+/// encoding.
 pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputTextEncoding) {
     match String::from_utf8(bytes) {
         Ok(text) => (text, OutputTextEncoding::Utf8),
@@ -24,7 +25,7 @@ pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputTextEncoding) {
     }
 }
 
-/// Decodes `text` to bytes. Invalid base64 decodes to no bytes.
+/// Decodes `text`, which has the encoding `encoding`, to bytes. Invalid base64 decodes to no bytes.
 pub(super) fn decode(text: &str, encoding: OutputTextEncoding) -> Cow<'_, [u8]> {
     match encoding {
         OutputTextEncoding::Utf8 => text.as_bytes().into(),
@@ -48,7 +49,7 @@ pub(super) fn whole_chars_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// Returns the number of bytes at the start of `bytes` that continue a UTF-8 character, at most 3.
+/// Returns the number of bytes at the start of `bytes` that continue a UTF-8 character, 0 to 3.
 pub(super) fn continuation_len(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count()
 }

@@ -3,26 +3,27 @@
 use grep_matcher::{Captures, Matcher};
 use grep_regex::{RegexCaptures, RegexMatcher};
 
-/// Parser that reads progress from a program's output. The pattern has one group (a percentage) or
-/// two groups (done and total).
+/// Parser that reads progress from a program's output. The regular expression has one group (a
+/// percentage) or two groups (done and total).
 pub(crate) struct OutputProgressParser<'m> {
     pattern: &'m RegexMatcher,
     captures: RegexCaptures,
-    /// The completed fraction of the work (0 to 1), as last read. The value never decreases.
+    /// The fraction of the program's work that is done (0 to 1), as last read. The value never
+    /// decreases.
     share: f64,
 }
 
 impl<'m> OutputProgressParser<'m> {
     /// Creates a parser that reads progress from the capture groups of `pattern`. Returns `None` if
-    /// the matcher cannot capture groups. Without groups in the pattern, the parser never finds
-    /// progress.
+    /// the matcher does not support capture groups. If the pattern has no groups, the parser never
+    /// finds progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
         let captures = pattern.new_captures().ok()?;
         Some(Self { pattern, captures, share: -1.0 })
     }
 
-    /// Returns the done and total amounts from the last line of `text` that has them. Returns
-    /// `None` unless the completed fraction has increased.
+    /// Returns the done and total amounts from the last line of `text` that contains them. Returns
+    /// `None` unless the done fraction has increased since the last read.
     pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
         let (done, total) =
             text.rsplit(['\n', '\r']).find_map(|line| self.last_match(line.as_bytes()))?;
@@ -34,7 +35,7 @@ impl<'m> OutputProgressParser<'m> {
         Some((done, total))
     }
 
-    /// Returns the done and total amounts from the pattern's last match in `line`.
+    /// Returns the done and total amounts from the last match of the pattern in `line`.
     fn last_match(&mut self, line: &[u8]) -> Option<(f64, f64)> {
         let mut last = None;
         let number = |captures: &RegexCaptures, group| {

@@ -1,10 +1,10 @@
-//! Environment variables that keep package managers from waiting for a network that they do not
-//! have.
+//! Environment variables that keep package managers from waiting for a network that is not
+//! available.
 
 use toolgate_world::sandbox::ProgramConfinement;
 
-/// Environment variables that keep package managers from retrying downloads. Without a network,
-/// retries only delay the failure by minutes.
+/// Environment variables that keep package managers from retrying failed downloads. Without a
+/// network, retries only delay the failure by minutes.
 pub(crate) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
     ("npm_config_fetch_retries", "0"),
     ("YARN_HTTP_RETRY", "0"),
@@ -30,7 +30,7 @@ pub(super) fn offline_variables<'w>(
     }
 }
 
-/// Returns `true` if a word in `text` is the name of a package manager. `text` may be a script or a
+/// Returns true if a word in `text` is the name of a package manager. `text` may be a script or a
 /// path.
 fn names_package_manager(text: &str) -> bool {
     let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));

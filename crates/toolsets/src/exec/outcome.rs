@@ -12,7 +12,7 @@ use super::output_extent::OutputStreamInfo;
 use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
-/// Parts of messages that report a failed name resolution or connection, in lower case.
+/// Fragments of messages that report a failed name resolution or connection, in lower case.
 const NETWORK_ERRORS: [&str; 19] = [
     "could not resolve",
     "couldn't resolve",
@@ -34,11 +34,10 @@ const NETWORK_ERRORS: [&str; 19] = [
     "unknownhostexception",
     "unknown host",
 ];
-/// Note for a program that failed because it did not use the proxy.
+/// The note about a program that failed because it did not use the proxy.
 const BYPASS_NOTE: &str = "; programs reach the allowed hosts only through the proxy in HTTPS_PROXY \
                            and HTTP_PROXY, so a program that ignores it has no network and no DNS";
-/// The maximum number of refused hosts that a note names. The structured result lists all refused
-/// hosts.
+/// The maximum number of refused hosts that a note names. The structured result lists all of them.
 const REFUSED_SHOWN_MAX: usize = 8;
 
 /// The result of running a program.
@@ -95,7 +94,7 @@ impl SandboxStatus {
         }
     }
 
-    /// Returns `true` if the sandbox profile blocked the network.
+    /// Returns true if the sandbox profile blocked the network.
     pub(crate) fn is_offline(&self) -> bool {
         self.profile() < SandboxProfile::Network
     }
@@ -107,7 +106,7 @@ impl SandboxStatus {
         }
     }
 
-    /// Returns a note about missing sandbox layers, if there are any.
+    /// Returns a note about missing sandbox layers, or `None` if none is missing.
     ///
     /// Control groups are not mentioned: few servers have them unless run as root, and limits per
     /// process apply instead. The structured result lists missing control groups.
@@ -125,7 +124,7 @@ impl SandboxStatus {
 
 impl ProgramRunResult {
     /// Formats the result as text. `longer` explains how to extend the timeout. `more` explains how
-    /// to get more of a cut output that the caller cannot read with `exec_output`. `more` may be
+    /// to get the rest of a cut output, for a caller that cannot call `exec_output`, and may be
     /// empty.
     pub(crate) fn text(&self, longer: &str, more: &str) -> ResultText {
         let Self { exit_code, duration_ms, output_id, .. } = self;
@@ -157,8 +156,8 @@ impl ProgramRunResult {
         ResultText::from_body(body).with_note(note)
     }
 
-    /// Returns a note if the program failed with a network error, and had no network or did not use
-    /// the proxy.
+    /// Returns a note if the program failed with a network error, and either had no network or did
+    /// not use the proxy.
     pub(crate) fn offline_note(&self) -> Option<String> {
         let is_explained = self.exit_code == 0
             || !self.sandbox.is_offline()
@@ -171,8 +170,8 @@ impl ProgramRunResult {
         }
     }
 
-    /// Classifies the exit. A run is a success if the program exited by itself with an exit code in
-    /// `success`.
+    /// Classifies the end of the program. The run is a success if the program exited by itself with
+    /// an exit code in `success`.
     pub(crate) fn ending(&self, success: &[i32]) -> ToolRunStatus {
         let is_own = self.signal.is_none() && !self.timed_out;
         if is_own && success.contains(&self.exit_code) {
@@ -183,7 +182,7 @@ impl ProgramRunResult {
     }
 }
 
-/// Returns a note about the hosts in `refused`, or `None` if there are none.
+/// Returns a note about the hosts `refused` by the sandbox's proxy, or `None` if there are none.
 pub(crate) fn refusal_note(refused: &[RefusedHost]) -> Option<String> {
     let shown = refused.iter().take(REFUSED_SHOWN_MAX);
     let mut note: String =
@@ -195,7 +194,8 @@ pub(crate) fn refusal_note(refused: &[RefusedHost]) -> Option<String> {
     (!note.is_empty()).then_some(note)
 }
 
-/// Returns the note for a program of `tool` that failed because `profile` gave it no network.
+/// Returns the note for a program of the tool `tool` that failed because the sandbox profile
+/// `profile` gives it no network.
 fn offline_note(tool: &str, profile: SandboxProfile) -> String {
     format!(
         "; programs have no network here: to allow single hosts, the server's operator can add a \

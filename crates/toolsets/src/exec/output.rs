@@ -1,4 +1,4 @@
-//! `exec.output`: reads the parts of a program's output that a result does not show.
+//! `exec.output`: reads the rest of a program's output that was cut in a result.
 
 use std::sync::Arc;
 

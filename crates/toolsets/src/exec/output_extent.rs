@@ -1,4 +1,4 @@
-//! Selects the part of a program's output that its result shows.
+//! Selects the start and end of a program's output that the result shows.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ pub(super) struct OmittedOutput {
 }
 
 impl OmittedOutput {
-    /// Joins `head` and `tail` with a line between them that states the number of omitted bytes.
+    /// Joins `head` and `tail`, with a line between them that states the number of omitted bytes.
     fn join_parts(&self, head: &str, tail: &str) -> String {
         let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
         let count = counted(self.to - self.from, "byte", "bytes");
@@ -42,8 +42,8 @@ impl OmittedOutput {
     }
 }
 
-/// Returns the part of `captured` that a result shows, and information about the output. Cut text
-/// contains a line that states the number of omitted bytes.
+/// Returns the text of `captured` that a result shows, and information about the output. The text
+/// of a cut output contains a line that states the number of omitted bytes.
 pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamInfo) {
     let CapturedOutput { head, tail, total_bytes, is_complete: ended, .. } = captured;
     let lost_bytes = captured.lost_range().map_or(0, |lost| lost.end - lost.start);
@@ -73,8 +73,8 @@ pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamInfo
 }
 
 impl OutputStreamInfo {
-    /// Formats `shown` as readable text, even if the output is not UTF-8. A line states the number
-    /// of omitted bytes.
+    /// Formats `shown`, the encoded text in a result, for reading, even if the output is not UTF-8.
+    /// A line states the number of omitted bytes.
     pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {
         if self.encoding == OutputTextEncoding::Utf8 {
             return Cow::Borrowed(shown);
@@ -87,7 +87,7 @@ impl OutputStreamInfo {
     }
 
     /// Returns a note about the output stream `name` if it is not UTF-8, was not read to its end,
-    /// or is cut. `id` is the output's id for `exec_output`.
+    /// or is cut. `id` is the id with which `exec_output` reads the rest.
     pub(super) fn note(&self, name: &str, id: Option<&str>) -> Option<String> {
         let mut note = String::new();
         match self.encoding {

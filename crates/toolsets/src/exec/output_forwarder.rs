@@ -1,5 +1,5 @@
-//! Streams a program's output as events while the program runs. Events contain the complete output
-//! in order, buffered for a short time.
+//! Streams a program's output as events while the program runs. The events contain the complete
+//! output in order, and are buffered for a short time.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const EVENT_BYTES_MAX: usize = 16 << 10;
 /// The number of bytes that are kept from the end of an output stream, to find its last line.
 const TAIL_BYTES: usize = 1 << 10;
 
-/// The maximum number of characters of the last line in a progress event.
+/// The maximum length of the output line in a progress event, in characters.
 const LINE_CHARS_MAX: usize = 200;
 
 /// The shortest pause between two progress events.
@@ -23,31 +23,32 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The pause between progress events of a silent program.
 const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Streams a program's output to the listener of a call. Buffers less than one event of each
-/// stream.
+/// Streams a program's output to the client that listens to the call's events. Buffers less than
+/// one event of each stream.
 pub(super) struct ProgramOutputForwarder<'c> {
     ctx: &'c ToolContext,
     meter: Option<OutputProgressParser<'c>>,
     started: Instant,
     /// The time at which the last progress event was sent.
     last_progress: Instant,
-    /// The stream that last had output, if it had any since the last progress event.
+    /// The stream that last had output since the last progress event. `None` if there was no
+    /// output.
     updated_stream: Option<OutputStreamKind>,
     stdout: OutputStreamBuffer,
     stderr: OutputStreamBuffer,
 }
 
-/// Buffered output of one stream of a program.
+/// Output of one stream of a program that was not sent yet.
 struct OutputStreamBuffer {
     stream: OutputStreamKind,
     bytes: Vec<u8>,
-    /// End of the output that was already sent, to find its last line.
+    /// The end of the output that was already sent, in which the last line is found.
     tail: String,
 }
 
 impl<'c> ProgramOutputForwarder<'c> {
-    /// Creates a forwarder of events to the listener of `ctx`. `meter` reads the progress from the
-    /// output. Without `meter`, progress is the elapsed time in seconds.
+    /// Creates a forwarder that sends events to the listener of `ctx`. `meter` reads the progress
+    /// from the output. Without `meter`, the progress is the elapsed time in seconds.
     pub(super) fn new(ctx: &'c ToolContext, meter: Option<OutputProgressParser<'c>>) -> Self {
         let buffer = |stream| OutputStreamBuffer { stream, bytes: Vec::new(), tail: String::new() };
         let now = Instant::now();
@@ -74,8 +75,8 @@ impl<'c> ProgramOutputForwarder<'c> {
         }
     }
 
-    /// Sends the buffered output up to the last complete character, and a progress event if one is
-    /// due.
+    /// Sends the buffered output up to the last complete character. Also sends a progress event if
+    /// the pause since the last one is over.
     pub(super) fn send_buffered(&mut self) {
         for buffer in [&mut self.stdout, &mut self.stderr] {
             if buffer.send_events(self.ctx, 1) {
@@ -121,8 +122,8 @@ impl<'c> ProgramOutputForwarder<'c> {
 }
 
 impl OutputStreamBuffer {
-    /// Sends events of complete characters while at least `enough` bytes are buffered. Returns
-    /// `true` if an event was sent.
+    /// Sends events of complete characters while at least `enough` bytes are buffered. Returns true
+    /// if an event was sent.
     fn send_events(&mut self, ctx: &ToolContext, enough: usize) -> bool {
         let mut sent = 0;
         while self.bytes.len() - sent >= enough.max(1) {
@@ -138,8 +139,8 @@ impl OutputStreamBuffer {
         sent > 0
     }
 
-    /// Sends the rest of the buffer, an incomplete character. Returns true if the buffer was not
-    /// empty.
+    /// Sends the rest of the buffer, which is an incomplete character. Returns true if the buffer
+    /// was not empty.
     fn flush(&mut self, ctx: &ToolContext) -> bool {
         let rest = std::mem::take(&mut self.bytes);
         send_chunks(ctx, self.stream, &rest, &mut self.tail);
@@ -147,7 +148,7 @@ impl OutputStreamBuffer {
     }
 }
 
-/// Sends `bytes` as text in events of limited size, and stores the end of the text in `tail`.
+/// Sends `bytes` as text, in events of limited size. Keeps the end of the text in `tail`.
 fn send_chunks(ctx: &ToolContext, stream: OutputStreamKind, bytes: &[u8], tail: &mut String) {
     let text = String::from_utf8_lossy(bytes);
     let mut rest: &str = &text;
@@ -196,8 +197,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the texts of the output events for the pieces `reads` of a program's output. If
-    /// `ticks` is set, the flush timer fires after each piece.
+    /// Returns the texts of the output events for `reads`, the chunks of a program's output. If
+    /// `ticks` is set, the flush timer fires after each chunk.
     fn forwarded_pieces(reads: &[Vec<u8>], ticks: bool) -> Vec<String> {
         let texts = Arc::new(Mutex::new(Vec::new()));
         let sink = texts.clone();

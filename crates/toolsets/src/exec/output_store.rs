@@ -1,4 +1,4 @@
-//! Stores the outputs that were cut in results, so that callers can read the remaining parts.
+//! Stores outputs that were cut in results, so that callers can read the rest.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use super::settings::StoredOutputLimits;
 use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
-/// The most recent outputs that results show only in part. If there are too many, the oldest output
-/// of the caller with the most outputs is dropped.
+/// Store of the most recent outputs that results do not show completely. If there are too many,
+/// drops the oldest output of the caller that has the most.
 pub(super) struct ProgramOutputStore {
     runs: Mutex<VecDeque<StoredRunOutput>>,
     runs_max: usize,
@@ -36,8 +36,8 @@ impl ProgramOutputStore {
         Self { runs: Mutex::default(), runs_max, bytes_max }
     }
 
-    /// Stores `streams` for `caller` under a random id, and returns the id. Returns `None` if
-    /// `streams` exceed the limits.
+    /// Stores `streams` for `caller` under a random id, and returns the id. Drops older outputs if
+    /// necessary. Returns `None` if `streams` alone exceed the limits.
     pub(super) fn store(
         &self,
         caller: &Caller,
@@ -61,7 +61,8 @@ impl ProgramOutputStore {
         runs.iter().any(|run| run.id == id).then_some(id)
     }
 
-    /// Returns the streams that are stored under `id` for `caller`. Fails if there are none.
+    /// Returns the streams that are stored under `id` for `caller`. Fails if `caller` has stored
+    /// none under this id.
     pub(super) fn find(
         &self,
         caller: &Caller,
@@ -84,7 +85,8 @@ impl ProgramOutputStore {
     }
 }
 
-/// Returns the index of the oldest stored run of the caller with the highest `measure`.
+/// Returns the index of the oldest output in `runs` of the caller whose outputs have the highest
+/// `measure`.
 fn oldest_of_top_caller<'r>(
     runs: &'r VecDeque<StoredRunOutput>,
     measure: impl Fn(&mut dyn Iterator<Item = &'r StoredRunOutput>) -> u64,

@@ -1,4 +1,4 @@
-//! Finds the program of a call, and explains why a program is refused or missing.
+//! Finds the program that a call names, and explains why a program is refused or missing.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use toolgate_contract::ToolError;
 use super::ExecSettings;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram, nearest_program};
 
-/// Permission to run scripts with the shell `sh`.
+/// Policy for scripts that are run with the shell `sh`: allowed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShellScriptPermission {
     Allowed,
@@ -23,15 +23,16 @@ impl ShellScriptPermission {
     }
 }
 
-/// The tool input to which error messages refer, so that they only suggest existing fields.
+/// The set of input fields to which error messages may refer, so that they only suggest existing
+/// fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramInputFieldNames {
-    /// The input of `exec.run`: `command`, `args`, `cwd`, `env`, `shell`.
+    /// The fields of `exec.run`: `command`, `args`, `cwd`, `env`, `shell`.
     Program,
-    /// The input of a command line, which is split into words or run by `sh`: `command`, `args`,
-    /// `folder`.
+    /// The fields of a tool that takes a command line, split into words or run by `sh`: `command`,
+    /// `args`, `path`.
     CommandLine,
-    /// The input of a project tool, which takes only a folder: `path`.
+    /// The field of a tool that takes only the folder of a project: `path`.
     Project,
 }
 
@@ -44,7 +45,7 @@ impl ProgramInputFieldNames {
         }
     }
 
-    /// Returns the advice for a program name that contains arguments.
+    /// Returns the advice for a call in which the program name contains arguments.
     fn separate_args_advice(self, scripts: ShellScriptPermission) -> &'static str {
         match (self, scripts) {
             (Self::Program, ShellScriptPermission::Allowed) => {
@@ -58,7 +59,8 @@ impl ProgramInputFieldNames {
         }
     }
 
-    /// Returns advice if `name` is a shell builtin, or else `None`.
+    /// Returns advice if `name` is a command that only shells have, such as `cd`. Otherwise returns
+    /// `None`.
     fn builtin_advice(self, name: &str, scripts: ShellScriptPermission) -> Option<String> {
         let env = match self {
             Self::Program => "set variables in `env`".to_owned(),
@@ -100,24 +102,24 @@ impl ProgramInputFieldNames {
     }
 }
 
-/// The rules by which the program for a command name is chosen.
+/// Rules for finding the program that a command name means.
 pub(super) struct ProgramLookupRules<'c> {
     /// The directory in which the program starts.
     pub(super) cwd: BorrowedFd<'c>,
-    /// The folders in which names are looked up, as in `PATH`.
+    /// The folders in which program names are looked up, separated by colons as in `PATH`.
     pub(super) path: &'c str,
     pub(super) scripts: ShellScriptPermission,
     pub(super) fields: ProgramInputFieldNames,
-    /// Function that returns `true` if the file at a path is visible to programs in the sandbox.
+    /// A function that returns true if programs in the sandbox can see the file at a path.
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
 
 impl ProgramLookupRules<'_> {
-    /// Finds the program that `command` names, if `allow` permits it. An empty `allow` list permits
-    /// any program.
+    /// Finds the program that `command` names, if the list `allow` permits it. An empty list
+    /// permits any program.
     ///
-    /// With a list, the file and the name to run come from the list. The spelling in the call only
-    /// selects an entry.
+    /// If `allow` is not empty, the file and the name to run come from its entry. `command` only
+    /// selects the entry.
     pub(super) fn find_allowed(
         &self,
         command: &str,
@@ -170,7 +172,7 @@ impl ProgramLookupRules<'_> {
         if (self.is_visible)(&named) { found } else { Err(ProgramLookupError::Absent) }
     }
 
-    /// Creates the error for the missing program `command`, with a suggestion.
+    /// Creates the error for the program `command`, which was not found, with a suggestion.
     fn missing_error(&self, command: &str, missing: ProgramLookupError) -> ToolError {
         let named = command.escape_debug();
         let message = match missing {
@@ -215,7 +217,7 @@ fn not_allowed(command: &str, allow: &[String]) -> ToolError {
     ))
 }
 
-/// Returns advice for an error message if `command` is a shell builtin, contains arguments or is
+/// Returns advice for an error about `command`, if it is a shell builtin, contains arguments or is
 /// misspelled.
 fn advice(
     command: &str,

@@ -1,4 +1,4 @@
-//! Runs programs for all tools that need them, with a workspace, settings and stored outputs.
+//! Runs programs for all tools that start them, with a workspace, settings and stored outputs.
 
 use std::io;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use toolgate_world::sandbox::{
 };
 use toolgate_world::{ProcessRunner, Root};
 
-/// The time for which a program's output is buffered before an event with it is sent.
+/// The time for which a program's output is buffered before it is sent as an event.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs programs in a workspace, and stores output that is too long for a result. Clones are cheap.
@@ -30,26 +30,26 @@ pub struct WorkspaceProgramRunner {
     pub(crate) processes: ProcessRunner,
     pub(crate) settings: Arc<ExecSettings>,
     pub(super) outputs: Arc<ProgramOutputStore>,
-    /// The id of the tool for which programs run. The id selects the sandbox profile.
+    /// The id of the tool that runs the programs. The id selects the sandbox profile.
     tool: Arc<str>,
-    /// `true` if the tool for which programs run changes nothing in the workspace.
+    /// True if the tool that runs the programs changes nothing in the workspace.
     only_reads: bool,
 }
 
-/// A function that receives a piece of output and returns the bytes to show instead.
+/// A function that receives bytes of a program's output and returns the bytes to show instead.
 type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStreamKind, &[u8]) -> Vec<u8> + Send + Sync);
 
 /// The reason why a program that was found could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartFailureCause {
-    /// The program has an invalid format or may not be executed.
+    /// The program file has an invalid format or may not be executed.
     Program,
-    /// The arguments are too long.
+    /// The arguments are longer than the system allows.
     Arguments,
 }
 
 impl WorkspaceProgramRunner {
-    /// Creates the runner of programs that start in `root`, with the settings `settings`.
+    /// Creates a runner for programs that start in the workspace `root`, with `settings`.
     pub fn new(root: &Root, processes: &ProcessRunner, settings: &ExecSettings) -> Self {
         Self {
             root: root.clone(),
@@ -61,8 +61,7 @@ impl WorkspaceProgramRunner {
         }
     }
 
-    /// Returns a copy of this runner with other `settings`. Stored outputs are shared with the
-    /// copy.
+    /// Returns a copy of this runner with other `settings`. The copy shares the stored outputs.
     pub fn with_settings(&self, settings: &ExecSettings) -> Self {
         Self { settings: Arc::new(settings.clone()), ..self.clone() }
     }
@@ -73,20 +72,20 @@ impl WorkspaceProgramRunner {
         Self { tool: tool.into(), ..self.clone() }
     }
 
-    /// Returns this runner with the field `only_reads` set. If `only_reads` is true, programs may
-    /// not change the workspace.
+    /// Returns this runner with `only_reads` set. If `only_reads` is true, its programs cannot
+    /// change the workspace.
     pub(crate) fn with_only_reads(self, only_reads: bool) -> Self {
         Self { only_reads, ..self }
     }
 
-    /// Returns the sandbox confinement of programs that this runner starts. Returns `None` if they
-    /// are not confined.
+    /// Returns the sandbox limits of programs that this runner starts. Returns `None` if they run
+    /// without a sandbox.
     pub(crate) fn confinement(&self) -> Option<ProgramConfinement> {
         self.processes.sandbox().confinement_for(&self.tool, self.only_reads, &self.root)
     }
 
-    /// Runs a program to its end and streams its output. `to_error` creates the error if the
-    /// program cannot be started.
+    /// Runs a program to its end, and streams its output to the call's listener. `to_error` creates
+    /// the error if the program cannot be started.
     pub(crate) async fn run(
         &self,
         ctx: &ToolContext,
@@ -102,7 +101,7 @@ impl WorkspaceProgramRunner {
         self.report_outcome(ctx, ended)
     }
 
-    /// Runs a program to its end and streams the bytes that `show` returns for each piece of
+    /// Runs a program to its end, and streams the bytes that `show` returns for each chunk of
     /// output. `to_error` creates the error if the program cannot be started.
     pub(crate) async fn run_filtered(
         &self,
@@ -117,8 +116,8 @@ impl WorkspaceProgramRunner {
         self.report_outcome(ctx, ended)
     }
 
-    /// Creates the result of the ended program `ended`. Adds its sandbox profile and refused hosts
-    /// to the report of the call.
+    /// Creates the result of the ended program `ended`, and adds its sandbox profile and refused
+    /// hosts to the call's report. Fails if the call was cancelled.
     fn report_outcome(
         &self,
         ctx: &ToolContext,
@@ -134,7 +133,8 @@ impl WorkspaceProgramRunner {
         }
     }
 
-    /// Runs a program, and streams its output if the call has a listener.
+    /// Runs a program to its end. Streams its output if the call has a listener. `show` replaces
+    /// the streamed bytes.
     async fn run_forwarded(
         &self,
         ctx: &ToolContext,
@@ -170,8 +170,8 @@ impl WorkspaceProgramRunner {
         }
     }
 
-    /// Creates the result of the ended program `ended`, and stores the output that the result does
-    /// not show.
+    /// Creates the result of the ended program `ended`. Stores the complete output if the result
+    /// shows only some of it.
     fn store_outcome(&self, ctx: &ToolContext, ended: ProgramOutcome) -> ProgramRunResult {
         let ProgramOutcome { status, stop_reason, duration, stdout, stderr, sandbox, network } =
             ended;
@@ -200,12 +200,12 @@ impl WorkspaceProgramRunner {
     }
 }
 
-/// Returns the error inside `err` if it has the type `T`.
+/// Returns the error that `err` wraps, if it has the type `T`.
 fn inner_error<T: std::error::Error + 'static>(err: &io::Error) -> Option<&T> {
     err.get_ref()?.downcast_ref()
 }
 
-/// Returns the error for a program `name` that could not be started in the sandbox.
+/// Returns the error for the program `name`, which the sandbox could not start.
 fn sandbox_start_error(
     name: &str,
     failed: &SandboxSetupFailure,
@@ -233,7 +233,7 @@ fn sandbox_start_error(
     }
 }
 
-/// Returns the error for a program `name` that was found but could not be run.
+/// Returns the error for the program `name`, which was found but could not be started.
 fn start_error(
     name: &str,
     err: &io::Error,

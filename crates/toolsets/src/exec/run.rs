@@ -15,11 +15,11 @@ use super::programs::{StartFailureCause, WorkspaceProgramRunner};
 use super::start::prepare_start;
 use toolgate_world::processes::ProgramStartRequest;
 
-/// The default timeout of a program, in milliseconds. An agent that expects a longer run can set a
+/// The default timeout of a program, in milliseconds. A caller that expects a longer run can set a
 /// timeout.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 
-/// Advice after a cut output, for a caller that cannot call `exec_output`.
+/// The advice after a cut output, for a caller that cannot call `exec_output`.
 pub(crate) const MORE_OUTPUT: &str = "set `max_output_bytes` for more of it";
 
 /// The longest timeout that a call may set, in milliseconds.
@@ -72,8 +72,8 @@ impl Tool for RunProgram {
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("workdir", "cwd"), ("working_directory", "cwd")];
     const RARE_ARGUMENTS: &'static [&'static str] = &["max_output_bytes"];
-    /// The deadline of calls. It exceeds the longest timeout of a program, so that the program's
-    /// timeout ends the call first.
+    /// The deadline of calls. It exceeds the longest timeout of a program, so that a timeout ends
+    /// the program before the deadline ends the call.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
     const HAS_PREPARE: bool = true;
     type Input = RunProgramInput;
@@ -111,8 +111,8 @@ impl RunProgram {
 }
 
 impl WorkspaceProgramRunner {
-    /// Looks up the program of `input`, and asks a person to confirm the program if necessary.
-    /// Errors refer to the input fields in `fields`.
+    /// Looks up the program of `input`, and asks a person to confirm it if the settings require
+    /// that. Errors refer to the input fields in `fields`.
     ///
     /// The program file is opened before the question, so the confirmed file is the file that runs.
     pub(crate) async fn prepare(
@@ -127,8 +127,8 @@ impl WorkspaceProgramRunner {
         Ok(start)
     }
 
-    /// Looks up the program of `input` without asking for confirmation. Use it only to query a
-    /// program's version or settings.
+    /// Looks up the program of `input` without asking for confirmation. Use this function only to
+    /// query a program's version or settings.
     pub(crate) async fn prepare_unconfirmed(
         &self,
         ctx: &ToolContext,

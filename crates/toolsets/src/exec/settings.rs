@@ -35,11 +35,11 @@ pub struct ExecSettings {
 /// output could fill a small disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutputLimits {
-    /// Maximum number of bytes of each output stream. Default: 64 MiB.
+    /// The maximum number of bytes that are stored of each output stream. Default: 64 MiB.
     pub stream_bytes_max: u64,
-    /// Maximum number of cut outputs that are stored. Default: 16.
+    /// The maximum number of programs whose cut output is stored. Default: 16.
     pub runs_max: usize,
-    /// Maximum number of bytes of all stored outputs together. Default: 512 MiB.
+    /// The maximum number of bytes of all stored outputs together. Default: 512 MiB.
     pub bytes_max: u64,
 }
 

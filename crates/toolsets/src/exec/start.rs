@@ -16,19 +16,19 @@ use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
 use toolgate_world::processes::{ProgramRunLimits, ProgramStartRequest, refused_variable};
 
-/// The time between the request to stop a program and killing it. Most programs stop faster. The
-/// time is short because a caller who cancels waits for the end.
+/// The time between asking a program to stop and killing it. Most programs stop faster. The time is
+/// short because a caller who cancels a call waits for its end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The default number of bytes of each output stream in a result. An agent can read this much at
-/// once, and gets the rest with `exec_output`.
+/// The default number of bytes of each output stream that a result shows. An agent can read this
+/// much at once, and gets the rest with `exec_output`.
 const OUTPUT_BYTES: usize = 32 << 10;
 
-/// The maximum number of bytes of each output stream in a result, because a result is held in
-/// memory.
+/// The highest number of bytes of each output stream that a call can ask a result to show. A result
+/// is held in memory.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Creates the start request for the program that `input` names. The program continues the trace
+/// Creates the request to start the program that `input` names. The program continues the trace
 /// `trace`. Errors refer to the input fields in `fields`.
 pub(super) fn prepare_start(
     input: RunProgramInput,
@@ -119,8 +119,8 @@ pub(super) fn prepare_start(
     })
 }
 
-/// Returns the limits for a run with the timeout `timeout`, in which results show at most
-/// `output_bytes` of each stream.
+/// Returns the limits of a program run with the timeout `timeout`. Results show at most
+/// `output_bytes` bytes of each output stream.
 pub(crate) fn bounds(
     settings: &ExecSettings,
     timeout: Duration,
@@ -134,8 +134,8 @@ pub(crate) fn bounds(
     }
 }
 
-/// Returns `base` with the call's environment variables `given`. Fails if one of them may not be
-/// set.
+/// Returns `base` with the call's environment variables `given` added. Fails if the call may not
+/// set one of these variables.
 fn environment(
     given: BTreeMap<String, String>,
     mut base: BTreeMap<OsString, OsString>,
@@ -150,7 +150,8 @@ fn environment(
     Ok(base)
 }
 
-/// Returns the reason why the variable `name` may not be set to `value`, if there is one.
+/// Returns the reason why a call may not set the environment variable `name` to `value`. Returns
+/// `None` if the variable is allowed.
 pub(crate) fn variable_refusal(name: &str, value: &str) -> Option<String> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Some("is not a valid name of a variable".to_owned());

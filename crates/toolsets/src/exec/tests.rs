@@ -24,7 +24,7 @@ use toolgate_contract::{
 use super::{ExecSettings, tools};
 use toolgate_world::{ProcessRunner, Root};
 
-/// Test bench: the `exec` tools over a workspace, with a directory outside the workspace.
+/// Test bench with the `exec` tools, a workspace, and a directory outside the workspace.
 struct ExecTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     processes: ProcessRunner,
@@ -32,7 +32,7 @@ struct ExecTestBench {
     outside: TempDir,
 }
 
-/// Result of a tool call in a test.
+/// The result of a tool call in a test.
 #[derive(Debug)]
 struct ToolCallResult {
     value: Value,
@@ -49,7 +49,8 @@ impl ExecTestBench {
         Self::with_path(settings, std::env::var_os("PATH").expect("PATH is set"))
     }
 
-    /// Creates a test bench whose programs are looked up in the folders of `path`.
+    /// Creates a test bench that looks up programs in the folders of `path`, a value of the
+    /// variable PATH.
     fn with_path(settings: &ExecSettings, path: impl AsRef<OsStr>) -> Self {
         let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
         let path = ("PATH".into(), path.as_ref().to_owned());
@@ -81,14 +82,14 @@ impl ExecTestBench {
         Ok(ToolCallResult { value: output.value, text: output.text, ending: output.ending })
     }
 
-    /// Writes the executable file `name` in the workspace.
+    /// Writes the file `name` with `content` to the workspace, and makes it executable.
     fn put(&self, name: &str, content: &str) {
         let path = self.workspace.path().join(name);
         fs::write(&path, content).expect("the file is written");
         fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("its mode is set");
     }
 
-    /// Returns a path outside the workspace that no program may create.
+    /// Returns a path outside the workspace. Tests fail if a program creates a file there.
     fn forbidden(&self) -> String {
         self.outside.path().join("touched").to_str().expect("it is UTF-8").to_owned()
     }
@@ -108,7 +109,7 @@ fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
-/// Returns the JSON Pointer in `err`, if the error concerns the input.
+/// Returns the JSON Pointer to the invalid input in `err`. Returns `None` for other errors.
 fn pointer(err: &ToolError) -> Option<&str> {
     match &err.fault {
         ToolErrorKind::Invalid { pointer } => Some(pointer),
@@ -131,7 +132,7 @@ fn unique_sleep() -> String {
     format!("3600.{}", getrandom::u64().expect("random numbers") >> 1)
 }
 
-/// Returns `true` if a process with `word` on its command line is alive.
+/// Returns true if a process with `word` on its command line is running.
 fn is_alive(word: &str) -> bool {
     let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {
@@ -141,7 +142,7 @@ fn is_alive(word: &str) -> bool {
     })
 }
 
-/// Waits until `condition` returns true. Panics with `what` after 10 s.
+/// Waits until `condition` returns true. Panics with the message `what` after 10 s.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
@@ -150,7 +151,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the number of ended child processes that were not reaped.
+/// Returns the number of ended child processes of the test that were not reaped.
 fn zombies() -> usize {
     let pid = std::process::id();
     let children = fs::read_dir(format!("/proc/{pid}/task")).expect("/proc can be read").flatten();

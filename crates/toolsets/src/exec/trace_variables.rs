@@ -1,14 +1,15 @@
-//! Passes the call's trace context to programs in environment variables.
+//! Passes the trace context of a call to its programs in environment variables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use toolgate_contract::TraceContext;
 
-/// Sets the trace variables in `env` to `trace`. Does nothing if `trace` is `None`.
+/// Sets the trace context variables in `env` to those of `trace`. Does nothing if `trace` is
+/// `None`.
 ///
-/// Variables for parts of the trace context that the call did not send are removed, so that the
-/// server's own trace does not leak into the program.
+/// Removes the variables that `trace` does not set, so that the server's own trace does not reach
+/// the program.
 pub(crate) fn set_trace_variables(
     env: &mut BTreeMap<OsString, OsString>,
     trace: Option<&TraceContext>,

@@ -1,4 +1,4 @@
-//! Cursors that a caller sends back unchanged to continue a listing.
+//! Cursors with which a caller continues a listing in a later call.
 //!
 //! A cursor names the last returned entry, not an index, so changes between two calls do not shift
 //! the next page. The checksum of a cursor covers the query, so a cursor is refused for a different
@@ -12,8 +12,8 @@ use toolgate_contract::ToolError;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// Returns the cursor with which a call continues a list after the entry `last`. `question` is a
-/// text that identifies the list.
+/// Returns the cursor with which a later call continues a list after the entry `last`. `question`
+/// is a text that identifies the list.
 pub(crate) fn encode_cursor(question: &str, last: &[u8]) -> String {
     let mut bytes = cursor_checksum(question, last).to_vec();
     bytes.extend_from_slice(last);
@@ -26,7 +26,7 @@ pub(crate) fn given_cursor(cursor: Option<&str>) -> Option<&str> {
     cursor.filter(|given| !given.is_empty())
 }
 
-/// Returns the entry after which `cursor` continues a list.
+/// Decodes `cursor`, and returns the last entry that the caller has received.
 ///
 /// # Errors
 /// Fails if the cursor is malformed or was created for a different `question`.

@@ -16,9 +16,9 @@ use toolgate_world::root::{
     quoted_path,
 };
 
-/// Key of the confirmation question before a folder is deleted.
+/// The key of the question that asks a person to confirm that a folder is deleted.
 const CONFIRMATION_KEY: &str = "files.delete";
-/// Maximum number of entries that are counted for the text of the confirmation.
+/// The maximum number of entries that are counted for the text of this question.
 const COUNTED_MAX: u64 = 100_000;
 
 /// The `files.delete` tool.
@@ -58,8 +58,8 @@ impl DeleteEntry {
         Self { root: root.clone(), settings: settings.clone() }
     }
 
-    /// Asks for confirmation before a folder is deleted with its content, if the settings require a
-    /// confirmation.
+    /// Asks a person before a folder is deleted with its content, if the settings require a
+    /// confirmation. Fails if the person declines.
     async fn confirm(&self, ctx: &ToolContext, input: &DeleteEntryInput) -> Result<(), ToolError> {
         let is_answered = || ctx.asker.answers().contains_key(CONFIRMATION_KEY);
         let must_ask = input.recursive
@@ -98,7 +98,8 @@ impl DeleteEntry {
     }
 }
 
-/// Counts the entries below the directory at `path`. Returns `None` if `path` is not a directory.
+/// Returns the number of entries below the directory at `path`. Returns `None` if `path` is not a
+/// directory.
 fn count_entries(
     root: &Root,
     path: &str,

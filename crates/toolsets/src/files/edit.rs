@@ -28,9 +28,10 @@ use toolgate_world::root::{
     MissingParentPolicy, quoted_path,
 };
 
-/// Maximum number of attempts to edit a file by text, if the file changes during the edit.
+/// The maximum number of attempts to edit a file whose changes are identified by text, if another
+/// program changes the file during the edit.
 const TRIES_MAX: usize = 16;
-/// Maximum number of changes in one call of `files.edit`.
+/// The maximum number of changes in one call of `files.edit`.
 const EDITS_MAX: usize = 1000;
 
 /// The `files.edit` tool.
@@ -143,7 +144,7 @@ impl Tool for EditFile {
 }
 
 impl EditFileOutput {
-    /// Returns the diff of the edited file and a note about the edit.
+    /// Formats the result as text: the diff of the edited file and a note about the edit.
     fn text(&self) -> ResultText {
         let Self { diff, diff_truncated, replacements, etag, size, dry_run, .. } = self;
         let body = match (diff.is_empty(), diff_truncated) {
@@ -186,7 +187,7 @@ fn edit(
     }
 }
 
-/// The input, settings and limits of one `files.edit` call, with the methods that make its edits.
+/// The input, settings and limits of one `files.edit` call. Its methods make the edits of the call.
 struct FileEditor<'e> {
     root: &'e Root,
     settings: &'e FileSettings,
@@ -198,10 +199,10 @@ struct FileEditor<'e> {
 /// An edit of one file that has been checked but not yet written.
 struct CheckedFileEdit {
     path: String,
-    /// Metadata of the file version on which the edit is based.
+    /// The metadata of the file version on which the edit is based.
     meta: EntryMeta,
     etag: Etag,
-    /// The new content, if it differs from the old content.
+    /// The new content. `None` if the edit does not change the content.
     new: Option<Vec<u8>>,
     diff: String,
     diff_truncated: bool,
@@ -209,7 +210,8 @@ struct CheckedFileEdit {
 }
 
 impl FileEditor<'_> {
-    /// Edits the file of a call that edits only one file.
+    /// Edits the file of a call that edits only one file. Tries again if the file changes during
+    /// the edit and the changes are identified by text.
     fn edit_alone(&self, file: &several::FileEdits<'_>) -> Result<EditFileOutput, ToolError> {
         // After a change by others, line numbers may point elsewhere. Text still identifies its
         // place.
@@ -224,7 +226,7 @@ impl FileEditor<'_> {
         self.write(self.check(file)?)
     }
 
-    /// Makes the changes of one file in memory, and checks that they are possible. Writes nothing.
+    /// Makes the changes of one file in memory, and fails if they are not possible. Writes nothing.
     fn check(&self, file: &several::FileEdits<'_>) -> Result<CheckedFileEdit, ToolError> {
         let Self { root, settings, watch, .. } = *self;
         let changes = file.changes.as_slice();
@@ -268,7 +270,7 @@ impl FileEditor<'_> {
         Ok(CheckedFileEdit { path, meta, etag, new, diff, diff_truncated, replacements })
     }
 
-    /// Writes a checked edit, unless the call is a dry run.
+    /// Writes a checked edit, unless the call is a dry run. Fails if the write budget is used up.
     fn write(&self, edit: CheckedFileEdit) -> Result<EditFileOutput, ToolError> {
         if let Some(new) = edit.new.as_ref().filter(|_| !self.input.dry_run) {
             self.spent.reserve(new.len() as u64)?;

@@ -10,7 +10,8 @@ use toolgate_world::root::{EntryKind, quoted_path};
 /// The `files.exists` tool.
 pub struct CheckPathExists {
     root: Root,
-    /// `true` if the check may run on the async thread, because the workspace is on a local disk.
+    /// True if the workspace is on a local disk, so that the check is fast enough for an async
+    /// thread.
     is_local: bool,
 }
 

@@ -8,9 +8,9 @@ use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryDetails, EntryKind, Etag, quoted_path};
 
-/// Largest file whose lines are counted, in bytes.
+/// The maximum size of a file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
-/// Number of bytes at the start of a file that are checked to detect text.
+/// The number of bytes at the start of a file that are examined to detect if it is text.
 const SNIFFED_BYTES: u64 = 8 << 10;
 
 /// The `files.info` tool.
@@ -140,8 +140,8 @@ fn info(
     Ok(output)
 }
 
-/// Returns true if a file that begins with `head` looks like text. `whole` is true if `head` is the
-/// complete file.
+/// Returns true if a file that begins with the bytes `head` looks like text. `whole` is true if
+/// `head` is the complete file.
 fn is_text(head: &[u8], whole: bool) -> bool {
     let is_utf8 = match std::str::from_utf8(head) {
         Ok(_) => true,

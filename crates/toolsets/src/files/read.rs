@@ -22,20 +22,21 @@ use several::{AdditionalFileResult, FileReadResult, PATHS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile, quoted_path};
 
-/// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
+/// The maximum size of a file that is read on the async thread, in bytes. Larger files are read on
+/// a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Maximum size of a file's content in JSON, in bytes. Control characters take more bytes in JSON
-/// than in the file.
+/// The maximum size of a file's content as JSON, in bytes. Control characters take more bytes in
+/// JSON than in the file.
 const ESCAPED_BYTES_MAX: usize = 20 << 20;
-/// Number of bytes of a file whose control characters are counted in one step.
+/// The number of bytes of a file whose control characters are counted in one step.
 const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
 
 /// The `files.read` tool.
 pub struct ReadFile {
     root: Root,
     settings: Arc<FileSettings>,
-    /// `true` if small files may be read on the async thread, because the workspace is on a local
-    /// disk.
+    /// True if the workspace is on a local disk, so that small files may be read on the async
+    /// thread.
     is_local: bool,
 }
 
@@ -156,7 +157,7 @@ struct NextReadPosition {
     start_line: Option<i64>,
 }
 
-/// Range of a file to read, in lines or bytes.
+/// The range of a file to read, in lines or bytes.
 enum FileReadRange {
     Bytes { offset: u64, length: u64 },
     Lines { start: i64, count: u64 },
@@ -230,7 +231,7 @@ impl ReadFileOutput {
         self.picture.as_ref().map_or(0, |picture| picture.bytes.len())
     }
 
-    /// Scales down the picture in this output if it is too large to show.
+    /// Scales down the picture in this output if the picture is too large to show.
     fn with_small_picture(mut self, watch: &DiskWorkMonitor) -> Result<Self, ToolError> {
         if let Some(picture) = self.picture.take() {
             watch.check_cancelled()?;
@@ -246,7 +247,7 @@ impl ReadFileOutput {
         self.picture = Some(picture);
     }
 
-    /// Returns the content of the file and a note about it.
+    /// Formats the output as text: the content of the file and a note about it.
     fn text(&self) -> ResultText {
         let Self { content, size, etag, bytes, lines, next, file_encoding, .. } = self;
         let size_text = counted(*size, "byte", "bytes");
@@ -292,7 +293,7 @@ impl ReadFileOutput {
     }
 }
 
-/// Returns the range of bytes or lines that `input` asks for.
+/// Returns the range of bytes or lines that `input` requests.
 fn requested_range(input: &ReadFileInput) -> Result<FileReadRange, ToolError> {
     let ReadFileInput { offset, length, start_line, end_line, line_count, .. } = *input;
     for (pointer, value) in
@@ -386,7 +387,7 @@ fn read_file(
     Ok(output)
 }
 
-/// Puts the `range` of `content` into `output`, at most `limit` bytes.
+/// Reads `range` of `content`, at most `limit` bytes, and stores the text or base64 in `output`.
 fn fill_output(
     content: &mut OpenFileContent<'_>,
     range: &FileReadRange,
@@ -460,19 +461,19 @@ fn fill_output(
     Ok(())
 }
 
-/// Returns `limit` rounded down to complete UTF-16 units of two bytes, but at least one unit.
+/// Rounds `limit` down to a multiple of two bytes, the size of a UTF-16 unit, but not below two.
 fn whole_units(limit: u64) -> u64 {
     (limit - limit % 2).max(2)
 }
 
-/// Returns the offset after the end of line number `count` in `bytes`. Returns `None` if `bytes`
-/// has fewer line ends.
+/// Returns the byte offset after the end of line number `count` in `bytes`. Returns `None` if
+/// `bytes` has fewer line ends.
 fn end_of_line(bytes: &[u8], count: u64, ends: LineEndUnit) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
-/// Returns the length of the longest start of `bytes` that takes about `max` bytes in JSON. A
-/// control character takes six bytes.
+/// Returns the length of the longest start of `bytes` that takes at most about `max` bytes in JSON.
+/// A control character takes six bytes.
 fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
     let is_control = |byte: &&u8| **byte < b' ' && !matches!(**byte, b'\n' | b'\r' | b'\t');
     let mut escaped = 0;
@@ -485,7 +486,8 @@ fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
     bytes.len()
 }
 
-/// Shortens `bytes` to the end of its last complete line, or else of its last complete character.
+/// Shortens `bytes` to the end of the last complete line. If there is no complete line, shortens
+/// `bytes` to the end of the last complete character.
 fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
     if let Some(end) = LineEndUnit(utf16).last(bytes) {
         return bytes.truncate(end);
@@ -502,17 +504,17 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
     }
 }
 
-/// The location of a part of a file's content, for errors about its encoding.
+/// The location in a file of bytes to decode, for errors about their encoding.
 struct EncodingErrorLocation<'p> {
     offset: u64,
-    /// True if the part ends at the end of the file.
+    /// True if the bytes end at the end of the file.
     at_end: bool,
     path: &'p str,
 }
 
 impl EncodingErrorLocation<'_> {
-    /// Converts `bytes` to text. An error states the encoding of the file, detected from its
-    /// complete content `whole` if that is known.
+    /// Converts `bytes` from UTF-8 to text. The error states the encoding of the file, detected
+    /// from `whole`, its complete content, if that is known.
     fn into_utf8(self, bytes: Vec<u8>, whole: Option<&[u8]>) -> Result<String, ToolError> {
         // ASCII in UTF-32 is also UTF-8, with NUL characters.
         if let Some(at) = memchr(0, &bytes)
@@ -540,7 +542,8 @@ impl EncodingErrorLocation<'_> {
         })
     }
 
-    /// Converts `bytes` from UTF-16 to text.
+    /// Converts `bytes` from UTF-16 to text. Fails if `bytes` do not begin and end at complete
+    /// characters.
     fn decode_utf16(self, bytes: &[u8], order: ByteOrder) -> Result<String, ToolError> {
         if self.offset % 2 == 1 || (self.offset > 0 && order.begins_inside_char(bytes)) {
             return Err(self.cut_at_start());

@@ -1,4 +1,4 @@
-//! Workspace files as resources: lists, reads, completes and watches them by `file:` URI.
+//! Workspace files as MCP resources: lists, reads, completes and watches files by `file:` URI.
 
 mod uri;
 
@@ -27,30 +27,31 @@ use uri::FileUriConverter;
 #[cfg(any(fuzzing, test))]
 pub(crate) use uri::check_uri as fuzz_uris;
 
-/// Media type of a folder in resource lists.
+/// The media type of a folder in resource lists.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
-/// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
+/// The maximum size of a file that is read on the async thread, in bytes. Larger files are read on
+/// a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of entries that are examined to complete a path.
+/// The maximum number of entries that are examined to complete a path that a user types.
 const EXAMINED_ENTRIES_MAX: usize = 50_000;
-/// Filter of the files in resource lists. Hidden files are listed, ignored files are not.
+/// The filter of the files in resource lists. Hidden files are listed, ignored files are not.
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
-/// Resource source for the files below the workspace root.
+/// The source of the resources for files below the workspace root.
 pub struct FileResourceSource {
     root: Root,
     guard: ToolSpec,
     uris: Arc<FileUriConverter>,
     read_bytes_max: u64,
     watcher: FileWatcher,
-    /// `true` if small files may be read on the async thread, because the workspace is on a local
-    /// disk.
+    /// True if the workspace is on a local disk, so that small files may be read on the async
+    /// thread.
     is_local: bool,
 }
 
 impl FileResourceSource {
-    /// Creates the source for files below `root`. A caller may read the files if its permissions
-    /// allow `files.read`.
+    /// Creates the resource source for files below `root`. A caller may read these files if its
+    /// permissions allow the tool `files.read`.
     pub fn new(root: &Root, settings: &FileSettings) -> Self {
         Self {
             root: root.clone(),
@@ -278,7 +279,8 @@ impl ResourceSource for FileResourceSource {
     }
 }
 
-/// Returns the spec of `files.read`, the tool whose permission also covers file resources.
+/// Returns the specification of the tool `files.read`, whose permissions also apply to file
+/// resources.
 pub(crate) fn read_file_spec() -> ToolSpec {
     let id = ToolId::new(ReadFile::NAME).expect("a tool's name is a valid id");
     let spec = ToolSpec::new(id, ReadFile::TITLE, ReadFile::DESCRIPTION, ReadFile::EFFECTS);
@@ -315,7 +317,7 @@ fn workspace_folder(root: &Root) -> Result<WalkFolder, ToolError> {
     }
 }
 
-/// Returns the entry of a resource list for the file or folder at `path`.
+/// Returns the entry for the file or folder at `path` in a resource list.
 fn resource_spec(uris: &FileUriConverter, path: &str, meta: &EntryMeta) -> ResourceSpec {
     let modified =
         ContentAnnotations { modified: Some(meta.mtime()), ..ContentAnnotations::default() };
@@ -333,8 +335,8 @@ fn resource_spec(uris: &FileUriConverter, path: &str, meta: &EntryMeta) -> Resou
     }
 }
 
-/// Returns the path and metadata of the entry `name` in `folder` if it is a file or folder, or a
-/// symlink to one in the workspace.
+/// Returns the path and metadata of the entry `name` in `folder`, if it is a file or folder, or a
+/// symlink to a file or folder in the workspace.
 fn child_entry(
     root: &Root,
     folder: &str,
@@ -358,8 +360,8 @@ fn child_entry(
     }
 }
 
-/// Returns paths in the folder of `typed` whose last name begins with the last name of `typed`.
-/// Includes entries that git ignores.
+/// Returns the paths in the folder of `typed`, an incomplete path, whose last name begins with the
+/// last name of `typed`. Includes entries that git ignores.
 fn complete_in_folder(root: &Root, typed: &str, watch: &DiskWorkMonitor) -> BTreeSet<String> {
     let (folder, prefix) = typed.rsplit_once('/').unwrap_or((".", typed));
     let Ok(WalkStartPoint::Folder(mut folder)) = root.walk_start(&explicit_path(folder)) else {
@@ -376,7 +378,7 @@ fn complete_in_folder(root: &Root, typed: &str, watch: &DiskWorkMonitor) -> BTre
 }
 
 /// Returns the value of the URI template's variable for the entry at `path`, with a trailing `/`
-/// for a folder.
+/// for a folder. Returns `None` if the path is not UTF-8.
 fn template_value(path: &Path, kind: EntryKind) -> Option<String> {
     let path = percent_encode_path(path.to_str()?);
     match kind {
@@ -386,19 +388,19 @@ fn template_value(path: &Path, kind: EntryKind) -> Option<String> {
     }
 }
 
-/// Returns true if `path` contains all characters of `typed` in their order, ignoring case.
+/// Returns true if `path` contains all characters of `typed` in this order, ignoring case.
 fn contains_letters(path: &Path, typed: &str) -> bool {
     let Some(path) = path.to_str() else { return false };
     let mut letters = path.chars().flat_map(char::to_lowercase);
     typed.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))
 }
 
-/// Returns `path`, with `./` in front if it is blank, so that it still names a file.
+/// Returns `path`, with `./` in front if it is blank, so that a tool does not treat it as absent.
 fn explicit_path(path: &str) -> String {
     if path.trim().is_empty() { format!("./{path}") } else { path.to_owned() }
 }
 
-/// Returns the last component of `path`; `.` for the workspace root.
+/// Returns the last component of `path`, or `.` for the workspace root.
 fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

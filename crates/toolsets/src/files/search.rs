@@ -188,7 +188,7 @@ impl Tool for SearchFiles {
 
 impl FileLineMatch {
     /// Returns true if the context lines of this match begin on the line after the context lines of
-    /// `last`.
+    /// the match `last`.
     fn is_adjacent_to(&self, last: &Self) -> bool {
         let first = self.line - self.before.len() as u64;
         self.path == last.path && first == last.line + last.after.len() as u64 + 1

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use toolgate_world::WorkspaceOwnerSettings;
 
-/// Prefix of an entry in `protected` that removes a default name from the list.
+/// The prefix of an entry in the setting `protected` that removes a default name from the list.
 pub const RELEASE: char = '!';
 
 /// Limits and protected names of the `files` tools.
@@ -49,18 +49,20 @@ pub struct FileSettings {
 /// from delaying all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileToolLimits {
-    /// Default size limit for the file, diff or list of matches in one answer, in bytes. A call can
-    /// set `max_bytes` instead. Default: 100 KiB.
+    /// The default maximum size of the file, diff or list of matches in one answer, in bytes. A
+    /// call can set `max_bytes` instead. Default: 100 KiB.
     pub answer_bytes: u64,
-    /// Highest `max_bytes` that a call may set, in bytes. Also the largest file that can be read as
-    /// a resource. Larger answers delay other calls. Default: 10 MiB.
+    /// The highest `max_bytes` that a call may set, in bytes. Also the maximum size of a file that
+    /// is read as a resource. Larger answers delay other calls. Default: 10 MiB.
     pub answer_bytes_max: u64,
-    /// Largest file that can be written or edited, in bytes. It is held in memory. Default: 64 MiB.
+    /// The maximum size of a file that is written or edited, in bytes. The file is held in memory.
+    /// Default: 64 MiB.
     pub write_bytes_max: u64,
-    /// Maximum number of bytes that one call may copy. Default: 4 GiB.
+    /// The maximum number of bytes that one call may copy. Default: 4 GiB.
     pub copy_bytes_max: u64,
-    /// Largest file whose etag is a hash of its content, in bytes. A larger file gets a weak etag
-    /// made from its size and times, because hashing it would take too long. Default: 64 MiB.
+    /// The maximum size of a file whose etag is a hash of its content, in bytes. A larger file gets
+    /// a weak etag made from its size and times, because hashing would take too long. Default: 64
+    /// MiB.
     pub hashed_bytes_max: u64,
 }
 
@@ -91,14 +93,14 @@ pub enum FolderDeleteConfirmation {
 }
 
 impl FileSettings {
-    /// Always protects `path`, relative to the workspace root, even if the setting `protected`
-    /// excludes it.
+    /// Protects `path`, relative to the workspace root, from changes, even if the setting
+    /// `protected` excludes it.
     pub fn protect(&mut self, path: &str) {
         self.always_protected.push(path.to_owned());
     }
 
-    /// Protects the instructions file at `path`, relative to the workspace root, but no files of
-    /// equal name in other folders. Does nothing if a protected name already covers `path`.
+    /// Protects the instructions file at `path`, relative to the workspace root, but no files with
+    /// its name in other folders. Does nothing if a protected name already covers `path`.
     pub fn protect_instructions(&mut self, path: &str) {
         let covered = self.protected_names();
         let mut parts = path.split('/');
@@ -108,7 +110,7 @@ impl FileSettings {
     }
 
     /// Returns all protected names: the defaults that the setting `protected` does not remove, the
-    /// names that it adds, and the paths that are always protected.
+    /// names that this setting adds, and the paths that are always protected.
     pub fn protected_names(&self) -> Vec<String> {
         self.rules().protected
     }

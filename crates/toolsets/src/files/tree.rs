@@ -129,7 +129,7 @@ impl Tool for ShowDirectoryTree {
 /// A directory of the tree, while its entries are collected.
 struct DirectoryTreeNode {
     folder: WalkFolder,
-    /// Entries to show, each with the index of its node if it is a directory.
+    /// The entries to show. An entry that is a directory also has the index of its node.
     shown: Vec<(OsString, EntryKind, Option<usize>)>,
     left_out: Option<u64>,
 }
@@ -179,7 +179,8 @@ fn tree(
     Ok(output(&nodes))
 }
 
-/// Converts the nodes to a list of entries in the order of the tree.
+/// Converts `nodes`, whose first element is the top directory, to a list of entries in the order of
+/// the tree.
 fn output(nodes: &[DirectoryTreeNode]) -> ShowDirectoryTreeOutput {
     let mut entries = Vec::new();
     let mut waiting: Vec<(usize, usize)> = vec![(0, 0)];
@@ -206,8 +207,8 @@ fn output(nodes: &[DirectoryTreeNode]) -> ShowDirectoryTreeOutput {
     }
 }
 
-/// Removes the directories from `open` that do not contain an entry at `depth`. For each, writes
-/// the number of its omitted entries to `body`.
+/// Closes the directories in `open` that do not contain an entry at the tree level `depth`: removes
+/// them, and writes the number of omitted entries of each to `body`.
 fn close_directories(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
     while let Some((at, left_out)) = open.pop_if(|(at, _)| depth == 0 || *at >= depth) {
         if left_out > 0 {

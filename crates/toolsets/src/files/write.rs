@@ -48,7 +48,7 @@ pub struct WriteFileInput {
     if_match: Option<String>,
 }
 
-/// Permission bits of a file, as the caller wrote them: a number or a text.
+/// The permission bits of a file, as the caller wrote them: a number or a text.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum FilePermissionMode {

@@ -1,4 +1,4 @@
-//! Describes errors in front matter YAML for the author of the file.
+//! Describes errors in the YAML of a front matter for the author of the file.
 
 use std::fmt;
 
@@ -6,14 +6,15 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Error, Location, Spanned};
 
-/// The requirement for each key's value, such as `must be a list`.
+/// Keys of a front matter, each with the requirement for its value, such as `must be a list`.
 pub(crate) type YamlValueRequirements = &'static [(&'static str, &'static str)];
 
-/// The minimum similarity (0 to 1) at which an unknown key is reported as a misspelled key.
+/// The minimum similarity (0 to 1) to a known key at which an unknown key is reported as a
+/// misspelling.
 const SIMILARITY_MIN: f64 = 0.55;
 
-/// Describes `err` in the front matter `head`. If the value of a key is invalid, the description
-/// contains the key's text in `requirements`.
+/// Describes `err`, an error in the front matter `head`. If the value of a key is invalid, the
+/// description contains the requirement for that key in `requirements`.
 pub(super) fn describe_error(
     err: &Error,
     head: &str,
@@ -43,8 +44,8 @@ fn unknown_key_message(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns `message` without its line number. That number would be wrong, because it counts from
-/// the start of the front matter.
+/// Returns `message` without its line number, which would be wrong because it counts from the start
+/// of the front matter.
 fn without_location(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
     let message = message.split(" at line ").next().unwrap_or(message);
@@ -53,7 +54,8 @@ fn without_location(message: &str) -> String {
     format!("{message}{}", if hint { "; put the value in quotes" } else { "" })
 }
 
-/// Returns the requirement for the YAML value at the location `place` in the front matter.
+/// Returns the requirement for the value at the location `place` in the front matter `head`, such
+/// as `` `tags` must be a list ``.
 fn requirement_at(
     head: &str,
     place: Location,
@@ -69,8 +71,8 @@ fn requirement_at(
     Some(format!("`{key}` {requirement}"))
 }
 
-/// Returns the key of the value at the location `place`, in `node` or its children. `key` is the
-/// key of `node`.
+/// Returns the key to which the value at the location `place` belongs. Searches `node` and its
+/// children. `key` is the key of `node`.
 fn key_at<'n>(
     node: &'n Spanned<YamlNode>,
     key: Option<&'n str>,
@@ -88,7 +90,7 @@ fn key_at<'n>(
     inner.or_else(|| key.filter(|_| is_there))
 }
 
-/// YAML value of any type, with the locations of the values inside it.
+/// A YAML value of any type, with the locations of the values inside it.
 enum YamlNode {
     Text(String),
     List(Vec<Spanned<YamlNode>>),
@@ -102,7 +104,7 @@ impl<'de> Deserialize<'de> for YamlNode {
     }
 }
 
-/// Visitor that deserializes any YAML value with its locations.
+/// Serde visitor that deserializes any YAML value with its locations.
 struct YamlNodeVisitor;
 
 impl<'de> Visitor<'de> for YamlNodeVisitor {

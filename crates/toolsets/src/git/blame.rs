@@ -1,4 +1,4 @@
-//! `git.blame`: finds the commit that each line of a file comes from.
+//! `git.blame`: finds the commit that last changed each line of a file.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use super::discovery::RepositoryFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
-/// Maximum number of lines in one answer of `git.blame`.
+/// The maximum number of lines in one answer of `git.blame`.
 const LINES_MAX: u32 = 500;
-/// Largest file of the work tree that can be annotated, in bytes.
+/// The maximum size of a work tree file that `git.blame` annotates, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The `git.blame` tool.
@@ -150,7 +150,7 @@ impl Tool for GitBlame {
     }
 }
 
-/// Parses the output of `git blame --line-porcelain`.
+/// Parses the output of `git blame --line-porcelain` into one entry for each line of the file.
 fn parse_blame(printed: &str) -> Vec<GitBlameLine> {
     let mut lines = Vec::new();
     let mut head: HashMap<&str, &str> = HashMap::new();
@@ -182,7 +182,7 @@ fn parse_blame(printed: &str) -> Vec<GitBlameLine> {
     lines
 }
 
-/// Formats a commit's date as RFC 3339, from seconds since 1970 and a zone such as `+0130`.
+/// Formats a commit's date as RFC 3339, from seconds since 1970 and a time zone such as `+0130`.
 fn format_date(seconds: &str, zone: &str) -> String {
     let moment = seconds.parse().ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
     let Some(moment) = moment else { return String::new() };

@@ -1,4 +1,4 @@
-//! `git.branches`: lists local branches and remote branches as last fetched.
+//! `git.branches`: lists local branches, and remote branches as they were last fetched.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -116,7 +116,7 @@ impl Tool for GitBranches {
     }
 }
 
-/// Parses the fields of one branch in git's output. Git ends each branch with a line break.
+/// Parses `fields`, git's output about one branch. Git ends each branch with a line break.
 fn parse_branch(fields: &[String]) -> Option<GitBranchEntry> {
     let [name, head, commit, upstream, means, subject] = fields else { return None };
     let name = name.trim_start_matches('\n');

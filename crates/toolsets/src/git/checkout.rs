@@ -90,7 +90,8 @@ impl Tool for GitCheckout {
     }
 }
 
-/// Returns the error for a checkout of `revision` that left files as they were, if there are any.
+/// Returns the error for a checkout of `revision` after which some files are not updated. Returns
+/// `None` if git wrote all files.
 fn incomplete_checkout(revision: &str, failures: &GitWriteFailures) -> Option<ToolError> {
     let note = failures.protected_note();
     let reason = match (&failures.other, note) {
@@ -110,7 +111,8 @@ fn incomplete_checkout(revision: &str, failures: &GitWriteFailures) -> Option<To
     )))
 }
 
-/// Checks out the branch or the commit `name` with git.
+/// Checks out the branch or commit `name`. If only a remote branch has this name, creates a local
+/// branch that tracks it.
 async fn check_out(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,

@@ -1,4 +1,4 @@
-//! Runs the git program once.
+//! Builds and runs one command of the git program.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,21 +19,23 @@ use toolgate_world::processes::{
 };
 use toolgate_world::programs::ResolvedProgram;
 
-/// Default limit on git's output, in bytes. It suits lists, which are limited by count.
+/// The default limit for git's output, in bytes. The limit suits lists, whose entries are limited
+/// by count.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
-/// Time limit for git in one call, if the settings do not allow git to run programs.
+/// The time limit of one git command, if the settings do not allow git to run other programs.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for git in one call, if the settings allow git to run programs such as hooks and
+/// The time limit of one git command, if the settings allow git to run programs such as hooks and
 /// filters.
 const TIMEOUT_WITH_PROGRAMS: Duration = Duration::from_secs(600);
-/// Maximum number of characters of git's error output in an error.
+/// The maximum number of characters of git's error output that an error quotes.
 const ERROR_CHARS_MAX: usize = 2000;
-/// Maximum number of bytes that are kept of git's error output.
+/// The maximum number of bytes that are kept of git's error output.
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
-/// Environment variables of the server that git receives.
+/// The environment variables of the server that git receives.
 const INHERITED_VARIABLES: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "TZ"];
-/// Environment variables that name the committer and the user's git configuration files.
+/// The environment variables of the server that name the committer and the user's git configuration
+/// files.
 const OWNER_VARIABLES: [&str; 8] = [
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
@@ -44,7 +46,7 @@ const OWNER_VARIABLES: [&str; 8] = [
     "GIT_COMMITTER_EMAIL",
     "EMAIL",
 ];
-/// Environment variables that keep git from prompting, paging and fetching.
+/// Environment variables that keep git from prompting, starting a pager and fetching.
 const FIXED_VARIABLES: [(&str, &str); 10] = [
     // The code parses git's messages, so they must be in English.
     ("LC_ALL", "C.UTF-8"),
@@ -60,15 +62,15 @@ const FIXED_VARIABLES: [(&str, &str); 10] = [
     ("GIT_ADVICE", "0"),
 ];
 
-/// Folders of git's own helper programs, relative to its installation prefix.
+/// The folders of git's own helper programs, relative to git's installation prefix.
 const GIT_CORE_FOLDERS: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
-/// Configuration files that git reads when it runs a command.
+/// The configuration files that git reads when it runs a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GitConfigScope {
-    /// The configuration of the repository, with overrides by toolgate.
+    /// Only the configuration of the repository, with toolgate's overrides.
     Repository,
-    /// The configuration of the repository, the user and the system.
+    /// The configurations of the repository, the user and the system.
     UserAndSystem,
 }
 
@@ -80,8 +82,7 @@ pub(super) struct GitCommand<'g> {
     config_scope: GitConfigScope,
     /// The path of the repository's `.git` folder, if the command may change the repository.
     changed_folder: Option<&'g Path>,
-    /// The outside repository in which the command runs, if the repository is outside the
-    /// workspace.
+    /// The repository in which the command runs, if its `.git` folder is outside the workspace.
     outside: Option<&'g OutsideRepository>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
@@ -89,22 +90,22 @@ pub(super) struct GitCommand<'g> {
     bytes_max: usize,
 }
 
-/// Output and exit code of a git command.
+/// The output and exit code of a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
-    /// Exit code; 128 plus the signal's number if a signal ended it.
+    /// The exit code. If a signal ended git, 128 plus the signal's number.
     pub(super) code: i32,
-    /// Start of git's standard output.
+    /// The start of git's standard output, up to the limit of the command.
     pub(super) stdout: Vec<u8>,
-    /// Size of git's complete standard output, in bytes.
+    /// The size of git's complete standard output, in bytes.
     pub(super) total_bytes: u64,
-    /// Git's standard error, without quotations of file contents.
+    /// Git's standard error output, without quotations of file contents.
     pub(super) stderr: String,
 }
 
 impl<'g> GitCommand<'g> {
     /// Creates the command `git VERB`, which starts in the directory `cwd`. `overrides` are git
-    /// settings that override the configuration.
+    /// settings that take precedence over configuration files.
     pub(super) fn new(
         git: &'g GitContext,
         cwd: &'g OwnedFd,
@@ -126,14 +127,15 @@ impl<'g> GitCommand<'g> {
         }
     }
 
-    /// Allows the command to change the repository whose `.git` folder is `git_dir`.
+    /// Allows the command to change the repository whose `.git` folder is `git_dir`. Returns the
+    /// command.
     pub(super) fn with_changes_to(mut self, git_dir: &'g Path) -> Self {
         self.changed_folder = Some(git_dir);
         self
     }
 
-    /// Allows the command to read the repository `outside`, and to change it if the tool makes
-    /// changes.
+    /// Allows the command to read `outside`, a repository outside the workspace, and to change it
+    /// if the tool makes changes. Returns the command.
     pub(super) fn in_outside(mut self, outside: &'g OutsideRepository) -> Self {
         self.outside = Some(outside);
         self
@@ -149,7 +151,7 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Adds the argument `arg` to the git command if `wanted` is true.
+    /// Adds the argument `arg` to the git command if `wanted` is true. Returns the command.
     pub(super) fn arg_if(self, wanted: bool, arg: &str) -> Self {
         if wanted { self.arg(arg) } else { self }
     }
@@ -164,25 +166,25 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Limits the stored output of git to `bytes_max` bytes.
+    /// Limits the output of git that is kept to `bytes_max` bytes. Returns the command.
     pub(super) fn bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// Runs the git command.
+    /// Runs the git command, and returns its output.
     ///
     /// # Errors
-    /// Fails if git exits with a code other than 0, is canceled, times out or cannot start.
+    /// Fails if git exits with a code other than 0, is cancelled, times out or cannot start.
     pub(super) async fn run(self, ctx: &ToolContext) -> Result<GitOutput, ToolError> {
         let printed = self.run_unchecked(ctx).await?;
         if printed.code == 0 { Ok(printed) } else { Err(printed.to_error()) }
     }
 
-    /// Runs the git command and returns its output for any exit code.
+    /// Runs the git command, and returns its output for any exit code.
     ///
     /// # Errors
-    /// Fails if git is canceled, times out or cannot start.
+    /// Fails if git is cancelled, times out or cannot start.
     pub(super) async fn run_unchecked(self, ctx: &ToolContext) -> Result<GitOutput, ToolError> {
         let Self {
             git,
@@ -276,8 +278,8 @@ impl<'g> GitCommand<'g> {
     }
 }
 
-/// Returns the only programs a sandboxed git may run: git and its own helpers. Returns `None` if
-/// git is a script, because its interpreter could run anything.
+/// Returns the only programs that a sandboxed git may run: git itself and its helper programs.
+/// Returns `None` if git is a script, because its interpreter could run anything.
 fn own_programs(git: &ResolvedProgram, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
     let mut files = git.executable_files(cwd)?;
     let prefix = files.first()?.parent()?.parent()?.to_owned();
@@ -285,7 +287,8 @@ fn own_programs(git: &ResolvedProgram, cwd: BorrowedFd<'_>) -> Option<Vec<PathBu
     Some(files)
 }
 
-/// Returns the path of the user's `core.excludesFile`, if it is absolute or in the home folder.
+/// Returns the path of the user's ignore file, the git setting `core.excludesFile`, if the path is
+/// absolute or in the home folder.
 fn excludes_file(
     overrides: &[(OsString, OsString)],
     env: &BTreeMap<OsString, OsString>,
@@ -309,7 +312,7 @@ impl GitOutput {
         Self { code, stdout: captured_start(stdout, bytes_max), total_bytes, stderr }
     }
 
-    /// Returns git's output as text, with invalid UTF-8 replaced.
+    /// Returns git's standard output as text, with invalid UTF-8 replaced.
     pub(super) fn text(&self) -> String {
         let is_whole = !self.is_truncated();
         // A cut output may end inside a character.
@@ -322,12 +325,13 @@ impl GitOutput {
         String::from_utf8_lossy(&self.stdout[..end]).into_owned()
     }
 
-    /// Returns true if git printed more output than was stored.
+    /// Returns true if git printed more standard output than was kept.
     pub(super) fn is_truncated(&self) -> bool {
         self.total_bytes > self.stdout.len() as u64
     }
 
-    /// Splits git's output at NUL characters. A last field without a NUL is dropped.
+    /// Splits git's standard output at NUL characters. Drops a last field that does not end with
+    /// NUL.
     pub(super) fn fields(&self) -> Vec<String> {
         let end = self.stdout.iter().rposition(|byte| *byte == 0).unwrap_or(0);
         if end == 0 {
@@ -384,13 +388,13 @@ impl GitOutput {
         ToolError::new(fault, format!("git failed: {error}{advice}"))
     }
 
-    /// Returns git's output as text without control characters. Not suitable for patches, which
-    /// must stay exact.
+    /// Returns git's standard output as text without control characters. Not suitable for patches,
+    /// which must stay exact.
     pub(super) fn printable_text(&self) -> String {
         printable::escape_lines(&self.text()).into_owned()
     }
 
-    /// Returns git's error message, shortened to 2000 characters.
+    /// Returns git's error output, shortened to 2000 characters.
     pub(super) fn error_text(&self) -> String {
         let printed = match self.stderr.trim() {
             "" => self.text(),
@@ -408,7 +412,7 @@ impl GitOutput {
     }
 }
 
-/// Returns the first `bytes_max` bytes of the output `captured`.
+/// Returns the first `bytes_max` bytes of `captured`, a captured output of git.
 fn captured_start(captured: CapturedOutput, bytes_max: usize) -> Vec<u8> {
     let cut = captured.cut_range().is_some();
     let CapturedOutput { mut head, tail, .. } = captured;

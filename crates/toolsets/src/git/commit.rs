@@ -128,8 +128,8 @@ impl Tool for GitCommit {
     }
 }
 
-/// Returns the error for a commit without changes. If `has_untracked` is true, the error mentions
-/// untracked files.
+/// Returns the error for a commit for which nothing is staged. If `has_untracked` is true, the
+/// error mentions untracked files.
 fn nothing_to_commit(has_untracked: bool) -> ToolError {
     let advice = if has_untracked {
         ": the only changes are untracked files, which `all` leaves out; stage them with git_add \

@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use toolgate_contract::printable;
 
-/// `--format` option that prints the fields of [`GitCommitEntry`], separated by NUL characters.
+/// The git option that prints the fields of a [`GitCommitEntry`], separated by NUL characters.
 pub(super) const COMMIT_FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";
-/// Number of fields in [`COMMIT_FORMAT`].
+/// The number of fields that [`COMMIT_FORMAT`] prints for each commit.
 pub(super) const COMMIT_FIELDS: usize = 8;
 
 /// A commit of a git repository.
@@ -32,11 +32,11 @@ pub(super) struct GitCommitEntry {
     pub(super) subject: String,
 }
 
-/// Maximum number of characters in a commit's subject, an author's name or an email address.
+/// The maximum number of characters in a commit's subject, an author's name or an email address.
 const TEXT_CHARS_MAX: usize = 1000;
 
 impl GitCommitEntry {
-    /// Parses the fields that git prints for [`COMMIT_FORMAT`].
+    /// Parses the fields of one commit, as git prints them for [`COMMIT_FORMAT`].
     pub(super) fn parse(fields: &[String]) -> Option<Self> {
         let [commit, short, author, email, date, parents, refs, subject] = fields else {
             return None;
@@ -54,7 +54,7 @@ impl GitCommitEntry {
     }
 }
 
-/// Returns `text` on one line. A text of more than [`TEXT_CHARS_MAX`] characters is cut and ends
+/// Returns `text` on one line. Cuts a text of more than [`TEXT_CHARS_MAX`] characters, and ends it
 /// with `…`.
 fn short_line(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {

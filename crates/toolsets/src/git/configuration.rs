@@ -1,12 +1,13 @@
-//! Git configuration: selects the settings that apply, and disables settings that run programs.
+//! Selects the git settings that apply, and disables settings that make git run programs.
 //!
-//! A configuration can name programs: hooks, filters, drivers, pagers and signers. The user's own
-//! configuration supplies the identity and a few preferences. A repository's configuration applies
-//! completely, except settings that run programs.
+//! A git configuration can name programs: hooks, filters, drivers, pagers and signers. The user's
+//! own configuration supplies the identity and a few preferences. A repository's configuration
+//! applies completely, except settings that run programs.
 
 use std::ffi::OsString;
 
-/// Git settings for every run. They override every configuration file.
+/// Git settings that every git command receives. They take precedence over every configuration
+/// file.
 const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("core.fsmonitor", "false"),
     ("core.pager", "cat"),
@@ -36,8 +37,8 @@ const FORCED_SETTINGS: [(&str, &str); 25] = [
     ("safe.bareRepository", "explicit"),
 ];
 
-/// Git's default values for settings that change how paths and differences are printed. They
-/// override every configuration file, so that results have the same format in each repository.
+/// The default values of git settings that change how git prints paths and differences. They take
+/// precedence over every configuration file, so that results have one format in all repositories.
 const PRINT_SETTINGS: [(&str, &str); 19] = [
     ("core.quotePath", "false"),
     ("color.diff", "false"),
@@ -60,7 +61,8 @@ const PRINT_SETTINGS: [(&str, &str); 19] = [
     ("diff.statGraphWidth", "0"),
 ];
 
-/// Keys that apply from the user's and the system's git configuration. All other keys are ignored.
+/// The keys that apply from the user's and the system's git configuration. All other keys of these
+/// configurations are ignored.
 const INHERITED_KEYS: [&str; 15] = [
     "user.name",
     "user.email",
@@ -85,17 +87,17 @@ pub(super) struct GitConfig {
     entries: Vec<GitConfigEntry>,
 }
 
-/// Entry of a git configuration: its origin, key and value.
+/// An entry of a git configuration: its origin, key and value.
 #[derive(Debug)]
 struct GitConfigEntry {
-    /// `true` if the entry comes from the repository, not from the user or the system.
+    /// True if the entry comes from the repository. False if it comes from the user or the system.
     is_from_repository: bool,
     key: String,
-    /// Value of the entry. `None` for a key without a value, which git interprets as true.
+    /// The value of the entry. `None` for a key without a value, which git interprets as true.
     value: Option<String>,
 }
 
-/// Kinds of programs that the settings allow git to run.
+/// The kinds of programs that the settings allow git to run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllowedGitPrograms {
     pub(super) hooks: bool,
@@ -103,7 +105,7 @@ pub(super) struct AllowedGitPrograms {
 }
 
 impl GitConfig {
-    /// Parses the fields that `git config` prints: a scope and a `key\nvalue` text, alternating.
+    /// Parses the fields that `git config` prints: alternately a scope, and a `key\nvalue` text.
     pub(super) fn parse(fields: &[String]) -> Self {
         let entries = fields.chunks_exact(2).map(|pair| {
             let (key, value) = match pair[1].split_once('\n') {
@@ -116,20 +118,21 @@ impl GitConfig {
         Self { entries: entries.collect() }
     }
 
-    /// Returns the value of `key` in the repository's own configuration.
+    /// Returns the value of `key` in the repository's own configuration. Returns `None` if `key` is
+    /// not set there.
     pub(super) fn repository_value(&self, key: &str) -> Option<&str> {
         let mut entries = self.entries.iter().rev();
         entries.find(|entry| entry.is_from_repository && entry.key == key)?.value.as_deref()
     }
 
-    /// Returns the first key that is not UTF-8, with invalid bytes replaced. Such a key cannot be
-    /// overridden, because its exact name is lost.
+    /// Returns the first key that is not valid UTF-8, with the invalid bytes replaced. toolgate
+    /// cannot override such a key, because the exact name is lost.
     pub(super) fn first_invalid_key(&self) -> Option<&str> {
         let mut keys = self.entries.iter().map(|entry| entry.key.as_str());
         keys.find(|key| key.contains(char::REPLACEMENT_CHARACTER))
     }
 
-    /// Returns the names of all git filters that a configuration file defines.
+    /// Returns the names of all git filters that the configuration defines.
     pub(super) fn filter_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
@@ -144,8 +147,8 @@ impl GitConfig {
         names
     }
 
-    /// Returns the git settings that prevent the configuration from running programs that are not
-    /// `allowed`.
+    /// Returns the git settings that toolgate passes to git: the user's settings that apply, and
+    /// settings that stop the configuration from running programs that are not `allowed`.
     pub(super) fn overrides(&self, allowed: AllowedGitPrograms) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
         let mut put = |key: &str, value: &str| all.push((key.into(), value.into()));
@@ -188,21 +191,21 @@ impl GitConfig {
         all
     }
 
-    /// Returns true if the repository's own configuration sets `key`, which takes precedence over
-    /// the user's. Always returns false for `safe.directory`, which only a user may set.
+    /// Returns true if the repository's own configuration sets `key` and therefore takes precedence
+    /// over the user's. Always returns false for `safe.directory`, which only a user may set.
     fn is_set_by_repository(&self, key: &str) -> bool {
         key != "safe.directory"
             && self.entries.iter().any(|entry| entry.is_from_repository && entry.key == key)
     }
 }
 
-/// Returns the part of a configuration key after the last dot.
+/// Returns the variable name of a configuration key, which is the text after the last dot.
 fn key_name(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or_default()
 }
 
-/// Returns the subsection of the configuration key `key`, which is the text between `section` and
-/// the last dot.
+/// Returns the subsection of the configuration key `key`: `x` in `filter.x.clean`, if `section` is
+/// `filter`.
 fn subsection<'k>(key: &'k str, section: &str) -> Option<&'k str> {
     let rest = key.strip_prefix(section)?.strip_prefix('.')?;
     rest.rsplit_once('.').map(|(middle, _)| middle)

@@ -13,21 +13,21 @@ use super::submodules::SubmoduleStates;
 use crate::counted::counted;
 use toolgate_world::root::quoted_path;
 
-/// Default size limit of the result of `git.diff`, in bytes.
+/// The default size limit of the result of `git.diff`, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;
-/// Highest size limit of the result of `git.diff`, in bytes.
+/// The highest size limit that a call can set for the result of `git.diff`, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 20;
-/// Maximum number of context lines that a diff shows around a change.
+/// The maximum number of context lines that a diff shows around a change.
 const CONTEXT_MAX: u32 = 1000;
-/// Maximum number of changed files that a result lists.
+/// The maximum number of changed files that a result lists.
 pub(super) const FILES_MAX: usize = 1000;
-/// Maximum size of git's list of untracked files that is counted, in bytes.
+/// The maximum size of git's list of untracked files that is read to count them, in bytes.
 const UNTRACKED_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of files that the note about a cut patch names.
+/// The maximum number of files that the note about a cut patch names.
 const NAMED_FILES_MAX: usize = 40;
 
-/// Option that counts changed lines. The widths are high enough for git to print complete paths,
-/// which git shortens to 80 columns by default.
+/// The git option that counts changed lines. The widths are high, so that git prints complete
+/// paths. By default, git shortens them to 80 columns.
 pub(super) const STAT_FORMAT: &str = "--stat=4200,4096,50";
 
 /// The `git.diff` tool.
@@ -79,11 +79,11 @@ pub(super) struct GitDiffOutput {
     untracked: Option<UntrackedFileCount>,
 }
 
-/// Number of untracked files, which `git diff` does not show.
+/// The number of untracked files, which `git diff` does not show.
 #[derive(Debug)]
 struct UntrackedFileCount {
     files: u64,
-    /// True if there are more untracked files than were counted.
+    /// True if the list of untracked files was too long to count all of them.
     is_cut: bool,
 }
 
@@ -202,7 +202,7 @@ impl Tool for GitDiff {
     }
 }
 
-/// Returns the number of untracked files below `paths` that git does not ignore.
+/// Counts the untracked files below `paths` that git does not ignore, and returns their number.
 async fn count_untracked(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,
@@ -233,7 +233,7 @@ fn is_selected(path: &str, paths: &[String]) -> bool {
 }
 
 /// Returns the note about a patch that was cut. `files` are all files that the complete patch
-/// changes.
+/// changes, and `total_bytes` is its size.
 pub(super) fn truncation_note(total_bytes: u64, files: &[GitChangedFile]) -> String {
     let mut note = format!(
         "cut: the whole text has {total_bytes} bytes; request some `paths` or `stat`, or set \
@@ -251,8 +251,8 @@ pub(super) fn truncation_note(total_bytes: u64, files: &[GitChangedFile]) -> Str
 }
 
 impl GitChangedFile {
-    /// Returns the file's path in backquotes, with the numbers of added and removed lines if they
-    /// are known, such as `+1 -2`.
+    /// Returns the file's path in backquotes, with the numbers of added and removed lines (`+1 -2`)
+    /// if they are known.
     fn summary(&self) -> String {
         let Self { path, from: _, added, removed } = self;
         let path = quoted_path(path);
@@ -263,12 +263,12 @@ impl GitChangedFile {
     }
 }
 
-/// Adds options to `command` so that git runs no external diff or textconv programs.
+/// Adds options to `command` that keep git from running external diff and textconv programs.
 pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }
 
-/// Parses the output of `git diff --numstat -z`. Each file is listed once.
+/// Parses `numstat`, the output of `git diff --numstat -z`. Lists each file once.
 pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<GitChangedFile> {
     let mut files: Vec<GitChangedFile> = Vec::new();
     let fields = numstat.fields();

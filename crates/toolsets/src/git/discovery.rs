@@ -1,4 +1,4 @@
-//! Finds the repository of a folder, and checks that the complete repository is inside the
+//! Finds the repository that contains a folder, and checks that all of the repository is inside the
 //! workspace.
 
 use std::ffi::OsStr;
@@ -21,13 +21,13 @@ use toolgate_world::root::{
     DiskWorkMonitor, EntryKind, OutsideRootReason, PathCheckDepth, PathOutsideRoot, quoted_path,
 };
 
-/// Maximum number of bytes that are read from a repository's list of alternate object stores.
+/// The maximum number of bytes that are read of a repository's list of alternate object stores.
 const ALTERNATES_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of object stores that one git repository may have.
+/// The maximum number of object stores that a repository may have.
 const STORES_MAX: usize = 64;
-/// Maximum number of entries that are checked in a repository's `.git` folder.
+/// The maximum number of entries that are checked in a repository's `.git` folder.
 const ENTRIES_MAX: usize = 500_000;
-/// Folders in the `.git` folder whose entries are checked, because git reads their files.
+/// The folders in the `.git` folder whose entries are checked, because git reads files in them.
 const CHECKED_FOLDERS: [&str; 8] =
     ["info", "refs", "logs", "reftable", "worktrees", "sequencer", "rebase-merge", "rebase-apply"];
 /// Entries of the `.git` folder that are not checked. Hooks do not run unless settings allow them,
@@ -43,8 +43,8 @@ impl GitContext {
     /// Opens the repository that contains the folder `repo`. The default folder is the workspace.
     ///
     /// # Errors
-    /// Fails if there is no repository, if a part of the repository is outside the workspace, or if
-    /// its configuration cannot be read completely.
+    /// Fails if there is no repository, if some of its files are outside the workspace, or if its
+    /// configuration cannot be read completely.
     pub(super) async fn open(
         &self,
         ctx: &ToolContext,
@@ -58,7 +58,8 @@ impl GitContext {
         }
     }
 
-    /// Opens the repository that contains `folder`. Fails like [`Self::open`].
+    /// Opens the repository that contains `folder`, a path relative to the workspace. Fails like
+    /// [`Self::open`].
     pub(super) async fn open_folder(
         &self,
         ctx: &ToolContext,
@@ -127,7 +128,8 @@ impl GitContext {
         Ok(repository)
     }
 
-    /// Opens the repository `outside`, which contains `folder` of the workspace.
+    /// Opens `outside`, a repository whose `.git` folder is outside the workspace, for `folder` in
+    /// the workspace.
     async fn open_outside(
         &self,
         ctx: &ToolContext,
@@ -171,7 +173,7 @@ impl GitContext {
     }
 
     /// Returns an error that explains the cause if `folder` belongs to a repository outside the
-    /// workspace. Otherwise returns `err`.
+    /// workspace. Otherwise returns `err` unchanged.
     async fn explain_refusal(&self, ctx: &ToolContext, folder: &str, err: ToolError) -> ToolError {
         if !matches!(
             err.fault,
@@ -187,7 +189,8 @@ impl GitContext {
     }
 }
 
-/// Reads the complete git configuration with `list`, a `git config` command.
+/// Reads the complete git configuration with `list`, a `git config` command. `folder` is named in
+/// errors.
 async fn read_configuration(
     ctx: &ToolContext,
     list: GitCommand<'_>,
@@ -212,8 +215,9 @@ async fn read_configuration(
     }
 }
 
-/// Returns the error for a folder whose repository is outside the workspace: a linked worktree, a
-/// submodule, or a subfolder of a repository. Returns `None` for any other folder.
+/// Returns the error for a folder whose repository is outside the workspace because the folder is a
+/// linked worktree, a submodule, or a subfolder of a repository. Returns `None` for any other
+/// folder.
 fn outside_repository_error(
     root: &Root,
     folder: &str,
@@ -249,8 +253,8 @@ fn outside_repository_error(
     )))
 }
 
-/// Returns the error for a `folder` whose `.git` file names the folder `target`. Returns `None` if
-/// `target` is inside the workspace.
+/// Returns the error for `folder`, whose `.git` file names the folder `target` outside the
+/// workspace. Returns `None` if `target` is inside the workspace.
 fn linked_repository_error(
     root: &Root,
     folder: &str,
@@ -280,7 +284,7 @@ fn linked_repository_error(
     )))
 }
 
-/// Converts `err` to the error for a `folder` that is in no git repository.
+/// Converts `err` to the error for `folder`, which belongs to no git repository.
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::NotFound => ToolError::not_found(format!(
@@ -295,7 +299,8 @@ fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     }
 }
 
-/// Returns the absolute path `path` relative to the root. Fails if `path` is outside the root.
+/// Returns the absolute path `path` relative to the workspace root. Fails if `path` is outside the
+/// root.
 fn relative_to_root(root: &Root, path: &Path, folder: &str) -> Result<String, ToolError> {
     let inside = path.strip_prefix(root.path()).ok().and_then(Path::to_str);
     let inside = inside.ok_or_else(|| outside_error(folder, path))?;
@@ -311,7 +316,8 @@ fn outside_error(folder: &str, path: &Path) -> ToolError {
     ))
 }
 
-/// Returns the depth of the check for the entry `at` of the `.git` folder.
+/// Returns how thoroughly the entry `at` of a `.git` folder is checked for symlinks that lead out
+/// of the workspace.
 fn git_entry_check(at: &Path) -> PathCheckDepth {
     let mut names = at.iter().filter_map(OsStr::to_str);
     match (names.next(), names.next()) {
@@ -321,15 +327,16 @@ fn git_entry_check(at: &Path) -> PathCheckDepth {
     }
 }
 
-/// Returns the depth of the check for an entry of an object store.
+/// Returns how thoroughly an entry of an object store is checked for symlinks that lead out of the
+/// workspace.
 fn store_entry_check(_: &Path) -> PathCheckDepth {
     PathCheckDepth::Contents
 }
 
-/// Checks that no symlink in the folder `dir` of the repository leads out of the root.
+/// Checks that no symlink in the repository folder `dir` leads out of the workspace root.
 ///
-/// Git follows symlinks, and quotes lines of files that it cannot parse. The function `depth_of`
-/// returns the depth of the check for each entry.
+/// Git follows symlinks, and quotes lines of files that it cannot parse. `depth_of` returns how
+/// thoroughly an entry is checked.
 fn check_all_inside(
     root: &Root,
     dir: &str,
@@ -360,7 +367,7 @@ fn check_all_inside(
 }
 
 /// Checks that every object store of the repository with the `.git` folder `dir` is inside the
-/// root. Symlinks and lists of alternate object stores could lead outside.
+/// workspace root. Symlinks and lists of alternate object stores could lead outside.
 fn check_stores_inside(
     root: &Root,
     dir: &str,

@@ -1,9 +1,9 @@
 //! Removes file contents from git's error messages.
 //!
-//! A repository's configuration can name files anywhere on the machine, and git quotes lines of
-//! these files.
+//! A repository's configuration can name any file on the machine, and git quotes lines of such a
+//! file if it cannot parse them.
 
-/// Starts of git's messages that quote a file's content after a colon.
+/// The starts of git's messages that quote a file's content after a colon.
 const QUOTING_PREFIXES: [&str; 8] = [
     "unexpected line in ",
     "unterminated line in ",
@@ -14,12 +14,12 @@ const QUOTING_PREFIXES: [&str; 8] = [
     "unable to normalize alternate object path: ",
     "unrecognized pattern: ",
 ];
-/// Middle parts of git's messages, between quoted file content and its location.
+/// Fragments of git's messages that follow a quoted file content and precede its location.
 const QUOTING_INFIXES: [&str; 2] = [" is not a valid attribute name: ", " not allowed: "];
-/// Severity prefixes of git's messages.
+/// The severities with which git's messages start.
 const SEVERITIES: [&str; 3] = ["fatal: ", "error: ", "warning: "];
 
-/// Returns git's `message` without quoted file contents.
+/// Returns git's `message` without the file contents that it quotes.
 pub(super) fn redact_contents(message: &str) -> String {
     message.split_inclusive('\n').map(redact_content).collect()
 }

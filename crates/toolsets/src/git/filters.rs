@@ -1,4 +1,4 @@
-//! Refuses files that need a git filter which may not run, because git would store these files
+//! Refuses files that need a git filter which may not run, because git would store such files
 //! unfiltered.
 
 use toolgate_contract::{ToolContext, ToolError};
@@ -7,8 +7,8 @@ use super::repository::GitRepository;
 use toolgate_world::root::quoted_path;
 
 impl GitRepository<'_> {
-    /// Refuses `paths` if a changed or new file in them needs a git filter that the settings do not
-    /// allow to run.
+    /// Refuses `paths` if they contain a changed or new file that needs a git filter which the
+    /// settings do not allow to run.
     pub(super) async fn refuse_filtered(
         &self,
         ctx: &ToolContext,

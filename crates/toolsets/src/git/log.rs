@@ -11,8 +11,8 @@ use super::times;
 use crate::counted::counted;
 
 const COUNT_MAX: u32 = 1000;
-/// Maximum number of bytes of git's output that are read. The next call continues with the
-/// remaining commits.
+/// The maximum number of bytes of git's output that one call reads. The next call continues with
+/// the remaining commits.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The `git.log` tool.
@@ -55,8 +55,8 @@ fn ten() -> u32 {
     10
 }
 
-/// Fills the missing fields of the last commit with a placeholder, if git's output was cut in this
-/// commit.
+/// If the output of git was cut inside the last commit, fills that commit's missing fields with a
+/// placeholder.
 fn complete_last_commit(fields: &mut Vec<String>) {
     let known = fields.len() % COMMIT_FIELDS;
     if known > 0 {

@@ -1,5 +1,5 @@
-//! Refuses to stage a repository inside another repository. Once an inner repository is staged, git
-//! reads it and obeys its configuration, for everyone who runs git there.
+//! Refuses to stage a repository that is inside another repository. Once such an inner repository
+//! is staged, git reads it and obeys its configuration, for everyone who runs git in the outer one.
 
 use toolgate_contract::{ToolContext, ToolError};
 
@@ -8,7 +8,7 @@ use super::submodules::SUBMODULE_MODE;
 use toolgate_world::root::quoted_path;
 
 impl GitRepository<'_> {
-    /// Refuses `paths` if they contain an inner repository that is not tracked yet.
+    /// Refuses `paths` if they contain an inner repository that this repository does not track yet.
     pub(super) async fn refuse_nested(
         &self,
         ctx: &ToolContext,
@@ -26,8 +26,8 @@ impl GitRepository<'_> {
         }
     }
 
-    /// Unstages every inner repository that the last commit does not contain, and fails if there
-    /// was one. Another program may have created it after [`Self::refuse_nested`] checked.
+    /// Unstages every inner repository that the last commit does not contain, and fails if one was
+    /// staged. Another program may have created it after [`Self::refuse_nested`] checked the paths.
     pub(super) async fn unstage_nested(&self, ctx: &ToolContext) -> Result<(), ToolError> {
         let staged = self.read_command("diff").args(["--cached", "--raw", "-z", "--no-renames"]);
         let staged = staged.args(["--no-ext-diff", "--ignore-submodules=none", "--"]);

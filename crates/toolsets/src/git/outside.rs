@@ -1,5 +1,5 @@
-//! The outside repository of a workspace that is a linked worktree, a submodule or a subfolder of
-//! the repository.
+//! The repository of a workspace that is a linked worktree, a submodule or a subfolder of that
+//! repository.
 //!
 //! The `.git` folder of such a repository is outside the workspace. The setting `git.outside`
 //! allows its use. The `.git` folder must belong to the workspace's owner, and the repository must
@@ -23,17 +23,19 @@ use super::command::{GitCommand, GitConfigScope};
 use super::configuration::GitConfig;
 use super::settings::OutsideRepositoryAccess;
 
-/// Maximum number of bytes that are read of a `.git` file, which names the repository.
+/// The maximum number of bytes that are read of a `.git` file, which contains the path of a `.git`
+/// folder.
 pub(super) const LINK_BYTES_MAX: u64 = 8 << 10;
 /// Entries of the shared `.git` folder that git cannot write in a linked worktree: settings that
-/// can name programs, and the state of the other worktrees. Other workspaces protect only the first
-/// five.
+/// can name programs, and the state of the other worktrees. Submodules and subfolders protect only
+/// the first five.
 const KEPT_ENTRIES: [&str; 8] =
     ["config", "config.worktree", "hooks", "info", "modules", "HEAD", "index", "worktrees"];
-/// Names of the files with git rules that also apply from the parent folders of a subfolder.
+/// The names of files with git rules. Such files in the parent folders of a subfolder also apply to
+/// the subfolder.
 const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
 
-/// Relation of the workspace to its git repository.
+/// The relation of a workspace to the git repository outside the workspace to which it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkspaceRepositoryRelation {
     LinkedWorktree,
@@ -45,16 +47,16 @@ pub(super) enum WorkspaceRepositoryRelation {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OutsideRepository {
     pub(super) kind: WorkspaceRepositoryRelation,
-    /// Absolute path of the top folder of the work tree: the workspace, or a parent folder of the
-    /// workspace.
+    /// The absolute path of the top folder of the work tree, which is the workspace or a parent
+    /// folder of the workspace.
     pub(super) work_tree: PathBuf,
-    /// Absolute path of the repository's `.git` folder. For a linked worktree, the worktree's own
-    /// folder inside the shared `.git` folder.
+    /// The absolute path of the repository's `.git` folder. For a linked worktree, this is the
+    /// worktree's own folder inside the shared `.git` folder.
     pub(super) git_dir: PathBuf,
-    /// Absolute path of the `.git` folder that all worktrees of the repository share.
+    /// The absolute path of the `.git` folder that all worktrees of the repository share.
     pub(super) common_dir: PathBuf,
-    /// Path of the workspace relative to the top folder of the work tree, with a slash at its end.
-    /// Empty if the workspace is the top folder.
+    /// The path of the workspace relative to the top folder of the work tree, with a slash at its
+    /// end. Empty if the workspace is the top folder.
     pub(super) prefix: String,
 }
 
@@ -94,7 +96,7 @@ impl OutsideRepository {
         Some(Self { kind, work_tree: top.to_owned(), git_dir, common_dir, prefix })
     }
 
-    /// Returns the path that names the repository in results. For a submodule, this is the path of
+    /// Returns the path by which results name the repository. For a submodule, this is the path of
     /// its work tree.
     pub(super) fn shown_path(&self) -> String {
         match self.kind {
@@ -125,8 +127,8 @@ impl OutsideRepository {
         format!("{kind} of the repository {}", quoted_path(&self.owner_path()))
     }
 
-    /// Returns the paths of the repository that are visible to git in its sandbox. Git can write to
-    /// them if `writes` is true.
+    /// Returns the paths of the repository that git can see in its sandbox. If `writes` is true,
+    /// git can write to most of them.
     pub(super) fn places(&self, writes: bool) -> Vec<OutsideRepositoryPath> {
         let place = |path: PathBuf, is_writable| OutsideRepositoryPath { path, is_writable };
         let mut places = vec![place(self.common_dir.clone(), writes)];
@@ -153,8 +155,8 @@ impl OutsideRepository {
     }
 }
 
-/// Returns true if `folder` of the workspace is a bare repository. A bare repository does not
-/// belong to the repository that contains its folder.
+/// Returns true if `folder` of the workspace is a bare repository. Such a folder does not belong to
+/// the repository around it.
 pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
     let has = |name: &str, expected: EntryKind| {
         let at = Path::new(folder).join(name);
@@ -165,7 +167,7 @@ pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
 }
 
 /// Reads the `.git` file at `link`, which is in a parent folder of the workspace. Git itself also
-/// follows this file.
+/// follows this file. Returns `None` if there is no such file.
 #[allow(clippy::disallowed_methods, reason = "the file is outside the root")]
 fn read_link_above(link: &Path) -> Option<Vec<u8>> {
     // Opening a pipe would block.
@@ -176,7 +178,8 @@ fn read_link_above(link: &Path) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// Returns the path of the folder that `link`, the content of a `.git` file in `folder`, names.
+/// Returns the path of the folder that is named in `link`, the content of a `.git` file in
+/// `folder`.
 pub(super) fn linked_folder(folder: &Path, link: &[u8]) -> Option<PathBuf> {
     let link = String::from_utf8_lossy(link);
     let target = link.strip_prefix("gitdir:")?.trim();
@@ -197,11 +200,11 @@ pub(super) fn without_parent_names(path: &Path) -> PathBuf {
 }
 
 impl GitContext {
-    /// Returns the outside repository to which `folder` of the workspace belongs, if the settings
-    /// allow its use.
+    /// Returns the outside repository to which `folder` of the workspace belongs. Returns `None` if
+    /// there is none, or if the settings do not allow its use.
     ///
     /// # Errors
-    /// Fails if the tool would change the repository and is not allowed to.
+    /// Fails if the tool would change the repository and the settings do not allow that.
     pub(super) async fn outside_of(
         &self,
         ctx: &ToolContext,
@@ -237,15 +240,16 @@ impl GitContext {
         )))
     }
 
-    /// Returns true if the workspace belongs to an outside repository that the settings allow.
+    /// Returns true if the workspace belongs to a repository outside the workspace, and the
+    /// settings allow its use.
     pub(super) fn uses_outside(&self) -> bool {
         self.outside.is_some() && self.settings.outside != OutsideRepositoryAccess::None
     }
 
     /// Checks that the repository `outside` names the workspace as its worktree or submodule, and
-    /// that it belongs to the workspace's owner.
+    /// that the repository belongs to the workspace's owner.
     ///
-    /// `list` creates the command `git worktree`.
+    /// `list` creates the command `git worktree`, which lists the worktrees.
     ///
     /// # Errors
     /// Fails if one of these conditions is not met.
@@ -288,8 +292,8 @@ impl GitContext {
         Ok(())
     }
 
-    /// Creates the command `git VERB` for the repository `outside`. Git starts in `cwd`, with the
-    /// settings `overrides`.
+    /// Creates the command `git VERB` for `outside`, a repository outside the workspace. Git starts
+    /// in `cwd`, with the settings `overrides`.
     pub(super) fn outside_command<'g>(
         &'g self,
         outside: &'g OutsideRepository,
@@ -305,8 +309,8 @@ impl GitContext {
     }
 }
 
-/// Returns true if `folder` of the workspace belongs to a repository in a subfolder of the
-/// workspace.
+/// Returns true if `folder` belongs to a repository that is in the workspace or in a subfolder of
+/// the workspace.
 fn has_own_repository(root: &Root, folder: &str) -> bool {
     let inside = Path::new(folder);
     let inside = inside.strip_prefix(root.path()).unwrap_or(inside);

@@ -1,4 +1,4 @@
-//! Validates the paths that callers name in a repository.
+//! Validates the paths in a repository that callers name.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -10,7 +10,7 @@ use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
 const PATHS_MAX: usize = 10_000;
-/// Maximum number of paths that are checked for existence if git prints nothing about them.
+/// The maximum number of paths whose existence is checked if git prints nothing about them.
 const CHECKED_PATHS_MAX: usize = 20;
 
 impl GitRepository<'_> {
@@ -18,8 +18,8 @@ impl GitRepository<'_> {
     /// one file or folder, without glob characters.
     ///
     /// # Errors
-    /// Fails if `path` is empty, contains NUL or leads out of the repository. `pointer` locates
-    /// `path` in the input.
+    /// Fails if `path` is empty, contains NUL or leads out of the repository. `pointer` is the JSON
+    /// Pointer of `path` in the tool's input.
     pub(super) fn resolve_path(&self, path: &str, pointer: &str) -> Result<String, ToolError> {
         let invalid = |message: String| Err(ToolError::invalid(pointer, message));
         if path.trim().is_empty() {
@@ -44,8 +44,8 @@ impl GitRepository<'_> {
         })
     }
 
-    /// Validates several paths like [`Self::resolve_path`], and returns them relative to the top
-    /// folder.
+    /// Validates each of `paths` like [`Self::resolve_path`], and returns them relative to the top
+    /// folder of the work tree.
     pub(super) fn resolve_paths(
         &self,
         paths: &[String],
@@ -63,8 +63,8 @@ impl GitRepository<'_> {
         at.map(|(at, path)| self.resolve_path(path, &format!("{pointer}/{at}"))).collect()
     }
 
-    /// Checks that each of `paths` exists in the work tree, the index or any commit, and that it
-    /// belongs to this repository and not to an inner one.
+    /// Checks that each of `paths` exists in the work tree, the index or any commit, and belongs to
+    /// this repository and not to a repository inside it.
     ///
     /// Git treats an unknown path as a file without changes. At most 20 paths are checked.
     pub(super) async fn refuse_unknown_paths(
@@ -104,8 +104,8 @@ impl GitRepository<'_> {
 }
 
 impl GitRepository<'_> {
-    /// Refuses paths in an inner repository, such as a submodule, unless this repository tracks
-    /// these paths. Git would report no files for such paths.
+    /// Refuses paths in a repository inside this repository, such as a submodule, unless this
+    /// repository tracks these paths. Git would report no files for them.
     ///
     /// At most 20 such paths are checked.
     pub(super) async fn refuse_inner_paths(
@@ -117,8 +117,8 @@ impl GitRepository<'_> {
         inner.first().map_or(Ok(()), |path| Err(path.to_error()))
     }
 
-    /// Refuses paths in an inner repository, unless this repository tracks the paths or has a
-    /// commit that changes them. Such a commit is older than the inner repository.
+    /// Refuses paths in a repository inside this repository, unless this repository tracks the
+    /// paths or has a commit that changes them. Such a commit is older than the inner repository.
     ///
     /// At most 20 such paths are checked.
     pub(super) async fn refuse_inner_paths_without_history(
@@ -134,8 +134,8 @@ impl GitRepository<'_> {
         Ok(())
     }
 
-    /// Returns those of `paths` that are in an inner repository and that this repository does not
-    /// track, at most 20.
+    /// Returns those of `paths` that are in a repository inside this repository and that this
+    /// repository does not track, at most 20.
     async fn untracked_inner_paths(
         &self,
         ctx: &ToolContext,
@@ -156,14 +156,14 @@ impl GitRepository<'_> {
         Ok(untracked)
     }
 
-    /// Returns true if a commit of any branch or tag changes `path`.
+    /// Returns true if a commit that is reachable from a branch or tag changes `path`.
     async fn is_in_history(&self, ctx: &ToolContext, path: &str) -> Result<bool, ToolError> {
         let changing = self.read_command("rev-list").args(["--max-count=1", "--all", "--", path]);
         Ok(changing.run(ctx).await?.total_bytes > 0)
     }
 
-    /// Returns the path of the top folder of the work tree relative to the workspace. Empty for the
-    /// workspace itself.
+    /// Returns the path of the top folder of the work tree, relative to the workspace. Returns an
+    /// empty path for the workspace itself.
     fn top_below_root(&self) -> String {
         let root = self.git.programs.root.path();
         let top = self.top_path.strip_prefix(root).unwrap_or(Path::new(""));
@@ -192,8 +192,8 @@ impl NestedRepositoryPath {
     }
 }
 
-/// Returns those of `paths` that are in an inner repository below the folder `top` of the
-/// workspace, at most 20.
+/// Returns those of `paths` that are in an inner repository, at most 20. The paths are relative to
+/// `top`, a folder of the workspace.
 fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<NestedRepositoryPath> {
     let mut known: BTreeMap<&Path, bool> = BTreeMap::new();
     let mut found = Vec::new();
@@ -219,7 +219,8 @@ fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<NestedRepos
     found
 }
 
-/// Resolves `.` and `..` in `path`. Returns `None` if `path` is absolute or leads above its start.
+/// Resolves `.` and `..` in the relative path `path`. Returns `None` if `path` is absolute or leads
+/// above its start.
 fn normalize_path(path: &str) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for part in Path::new(path).components() {

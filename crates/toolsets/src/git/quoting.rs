@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Returns `name` as `git status --porcelain` prints it without `core.quotePath`: quoted in C style
-/// if `name` contains a space, a control character, a quote or a backslash.
+/// Returns `name` as `git status --porcelain` prints it without `core.quotePath`. Quotes it in C
+/// style if it contains a space, a control character, a quote or a backslash.
 pub(super) fn quote_name(name: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| !byte.is_ascii_control() && !matches!(byte, b'"' | b'\\');
     if name.bytes().all(|byte| is_plain(byte) && byte != b' ') {

@@ -11,28 +11,28 @@ use super::GitContext;
 use super::command::{GitCommand, GitConfigScope};
 use super::outside::{OutsideRepository, WorkspaceRepositoryRelation};
 
-/// Git repository that was opened for one call.
+/// A git repository that was opened for one call.
 pub(super) struct GitRepository<'g> {
     pub(super) git: &'g GitContext,
-    /// Open top folder of the work tree, in which git starts.
+    /// The open top folder of the work tree, in which git starts.
     pub(super) top: OwnedFd,
-    /// Absolute path of the top folder of the work tree.
+    /// The absolute path of the top folder of the work tree.
     pub(super) top_path: PathBuf,
-    /// Absolute path of the repository's `.git` folder. For a linked work tree, the work tree's own
-    /// folder inside the shared `.git` folder.
+    /// The absolute path of the repository's `.git` folder. For a linked work tree, this is the
+    /// work tree's own folder inside the shared `.git` folder.
     pub(super) git_dir: PathBuf,
-    /// Absolute path of the `.git` folder that all work trees share.
+    /// The absolute path of the `.git` folder that all work trees share.
     pub(super) common_dir: PathBuf,
-    /// The outside repository, if the `.git` folder is outside the workspace.
+    /// Details of the repository if its `.git` folder is outside the workspace.
     pub(super) outside: Option<Arc<OutsideRepository>>,
-    /// Git settings that override the repository's configuration.
+    /// Git settings that take precedence over the repository's configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
-    /// Git filters that are defined but not allowed to run.
+    /// The names of git filters that are defined but not allowed to run.
     pub(super) disabled_filters: Vec<String>,
 }
 
-/// Files in the `.git` folder that exist during an unfinished operation, each with the operation's
-/// name.
+/// Files in the `.git` folder that exist while an operation such as a merge is in progress, with
+/// the name of the operation.
 const OPERATION_FILES: [(&str, &str); 6] = [
     ("rebase-merge", "rebase"),
     ("rebase-apply", "rebase"),
@@ -49,8 +49,9 @@ impl GitRepository<'_> {
         self.outside.as_ref().map_or("", |outside| outside.prefix.as_str())
     }
 
-    /// Returns the path argument for commands about the complete repository. Returns `None` unless
-    /// the workspace is only a subfolder of the repository.
+    /// Returns `.`, the path argument for commands about all files, if the workspace is only a
+    /// subfolder of the repository. Returns `None` for other workspaces, in which such commands
+    /// need no path.
     pub(super) fn visible_paths(&self) -> Option<String> {
         let outside = self.outside.as_ref();
         outside
@@ -58,8 +59,8 @@ impl GitRepository<'_> {
             .map(|_| ".".to_owned())
     }
 
-    /// Returns the path of the top folder relative to the workspace; `.` for the workspace itself.
-    /// For a repository outside the workspace, returns an absolute path.
+    /// Returns the path of the top folder of the work tree relative to the workspace, or `.` for
+    /// the workspace itself. For a repository outside the workspace, returns an absolute path.
     pub(super) fn top_in_workspace(&self) -> String {
         if let Some(outside) = &self.outside {
             return outside.shown_path();
@@ -69,23 +70,25 @@ impl GitRepository<'_> {
         if inside.is_empty() { ".".to_owned() } else { inside.into_owned() }
     }
 
-    /// Creates the command `git VERB` for reading. Git takes no optional locks.
+    /// Creates the command `git VERB`, which only reads the repository. Git takes no optional
+    /// locks.
     pub(super) fn read_command(&self, verb: &str) -> GitCommand<'_> {
         self.command(verb).env("GIT_OPTIONAL_LOCKS", "0")
     }
 
-    /// Creates the command `git VERB` for changing the repository.
+    /// Creates the command `git VERB`, which may change the repository.
     pub(super) fn change_command(&self, verb: &str) -> GitCommand<'_> {
         self.command(verb).with_changes_to(&self.common_dir)
     }
 
-    /// Returns the name of the operation in progress, such as `merge`, if there is one.
+    /// Returns the name of the git operation in progress, such as `merge`, if there is one.
     pub(super) fn unfinished_operation(&self) -> Option<&'static str> {
         let exists = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
         OPERATION_FILES.iter().find(|(name, _)| exists(name)).map(|(_, operation)| *operation)
     }
 
-    /// Returns the paths of the files in conflict, as many as fit into git's output limit.
+    /// Returns the paths of the files that have merge conflicts, as many as fit into git's output
+    /// limit.
     pub(super) async fn conflicting_files(
         &self,
         ctx: &ToolContext,

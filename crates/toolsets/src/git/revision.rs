@@ -9,18 +9,18 @@ use toolgate_world::root::quoted_path;
 
 const NAME_BYTES_MAX: usize = 1000;
 
-/// Full hash of a commit as git printed it. Git can never mistake a hash for an option.
+/// The full hash of a commit, as git printed it. Git can never mistake a hash for an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitHash(String);
 
-/// One git commit, or a range between two commits.
+/// A git commit, or a range between two commits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GitRevisionRange {
-    /// Range of the single commit `a`.
+    /// The single commit `a`.
     One(CommitHash),
-    /// Range `a..b`: commits of `b` that `a` lacks.
+    /// `a..b`: the commits of `b` that `a` does not contain.
     Between(CommitHash, CommitHash),
-    /// Range `a...b`: changes since the merge base of both commits.
+    /// `a...b`: the changes of `b` since the merge base of `a` and `b`.
     SinceMergeBase(CommitHash, CommitHash),
 }
 
@@ -37,7 +37,7 @@ impl From<CommitHash> for OsString {
 }
 
 impl GitRevisionRange {
-    /// Returns the range as one argument for git.
+    /// Returns the range as a single argument for git.
     pub(super) fn to_argument(&self) -> String {
         match self {
             Self::One(one) => one.0.clone(),
@@ -51,8 +51,8 @@ impl GitRepository<'_> {
     /// Resolves `name` to a commit.
     ///
     /// # Errors
-    /// Fails if the name is malformed or no such commit exists. `pointer` locates `name` in the
-    /// input.
+    /// Fails if `name` is malformed or no such commit exists. `pointer` is the JSON Pointer of
+    /// `name` in the tool's input.
     pub(super) async fn resolve_commit(
         &self,
         ctx: &ToolContext,
@@ -77,7 +77,7 @@ impl GitRepository<'_> {
     /// Resolves `name` to a commit. Returns `None` if no such commit exists.
     ///
     /// # Errors
-    /// Fails if the name is malformed. `pointer` locates `name` in the input.
+    /// Fails if `name` is malformed. `pointer` is the JSON Pointer of `name` in the tool's input.
     pub(super) async fn find_commit(
         &self,
         ctx: &ToolContext,
@@ -95,7 +95,7 @@ impl GitRepository<'_> {
     }
 
     /// Resolves `name` to a commit or a range such as `a..b`. An empty side of a range means
-    /// `HEAD`.
+    /// `HEAD`. Errors refer to `pointer`, the JSON Pointer of `name` in the tool's input.
     pub(super) async fn resolve_range(
         &self,
         ctx: &ToolContext,
@@ -118,7 +118,7 @@ impl GitRepository<'_> {
         Ok(make(from, to))
     }
 
-    /// Returns the commit of `HEAD`, or `None` before the first commit.
+    /// Returns the commit to which `HEAD` points. Returns `None` if the repository has no commits.
     pub(super) async fn head_commit(
         &self,
         ctx: &ToolContext,
@@ -136,7 +136,8 @@ impl GitRepository<'_> {
         Ok(verify.arg(format!("refs/heads/{name}")).run_unchecked(ctx).await?.code == 0)
     }
 
-    /// Refuses `name` if it is not a valid name for a git branch.
+    /// Refuses `name` if it is not a valid name for a git branch. Errors refer to `pointer`, the
+    /// JSON Pointer of `name` in the tool's input.
     pub(super) async fn check_branch_name(
         &self,
         ctx: &ToolContext,
@@ -153,7 +154,8 @@ impl GitRepository<'_> {
     }
 }
 
-/// Refuses `name` if it is malformed or git could interpret it as an option.
+/// Refuses `name`, the name of a commit or branch, if it is malformed or git could interpret it as
+/// an option.
 fn check_name(name: &str, pointer: &str) -> Result<(), ToolError> {
     let reason = if name.trim().is_empty() {
         "is empty"

@@ -48,7 +48,7 @@ pub enum GitProgram {
 }
 
 impl GitSettings {
-    /// Returns true if the settings allow git to run programs of this `kind`.
+    /// Returns true if the settings allow git to run programs of the kind `kind`.
     pub fn allows(&self, kind: GitProgram) -> bool {
         self.programs.contains(&kind)
     }

@@ -1,4 +1,4 @@
-//! `git.show`: shows one commit, or a file as of that commit.
+//! `git.show`: shows one commit, or the content of a file in that commit.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,9 @@ use super::discovery::RepositoryFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
-/// Default size limit of the result of `git.show`, in bytes.
+/// The default size limit of the result of `git.show`, in bytes.
 const BYTES_DEFAULT: usize = 64 << 10;
-/// Size limit of a commit message in a result, in bytes.
+/// The maximum size of a commit message in a result, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The `git.show` tool.
@@ -164,7 +164,7 @@ impl Tool for GitShow {
     }
 }
 
-/// Refuses `HEAD:src/a.rs`, git's notation for a file in a commit.
+/// Refuses a `revision` such as `HEAD:src/a.rs`, git's notation for a file in a commit.
 fn refuse_file_notation(revision: &str) -> Result<(), ToolError> {
     // A colon in braces belongs to a time or a message.
     let parts = revision.split_once(':').filter(|(name, _)| !name.contains('{'));

@@ -1,4 +1,4 @@
-//! Lists the staged files, for the results of tools that stage and unstage.
+//! Lists the staged files, for the results of the tools that stage and unstage files.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(super) struct StagedFile {
 }
 
 impl GitRepository<'_> {
-    /// Returns the staged files, at most 500.
+    /// Returns the staged files of the repository, at most 500.
     pub(super) async fn list_staged(&self, ctx: &ToolContext) -> Result<StagedFiles, ToolError> {
         let listed =
             self.read_command("diff").args(["--cached", "--name-status", "-z", "--no-renames"]);

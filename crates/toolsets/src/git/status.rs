@@ -1,4 +1,4 @@
-//! `git.status`: shows changed, staged and untracked files, and the state of the branch.
+//! `git.status`: shows changed, staged and untracked files, and the state of the current branch.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -151,8 +151,8 @@ impl Tool for GitStatus {
     }
 }
 
-/// Parses the fields of `git status --porcelain=v2`, and adds the changed submodules. Removes
-/// `prefix` from paths.
+/// Parses `fields`, the output of `git status --porcelain=v2`, and adds the changed `submodules`.
+/// Removes `prefix` from the start of paths.
 fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) -> GitStatusOutput {
     let without_prefix = |path: &str| path.strip_prefix(prefix).unwrap_or(path).to_owned();
     let mut output = GitStatusOutput::default();
@@ -204,7 +204,7 @@ fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) ->
     output
 }
 
-/// Parses a header line of `git status`, and sets the fields of `output` about the branch.
+/// Parses a header line of `git status`, and stores the information about the branch in `output`.
 fn parse_header(line: &str, output: &mut GitStatusOutput) {
     let (name, value) = line.split_once(' ').unwrap_or((line, ""));
     match name {
@@ -223,8 +223,8 @@ fn parse_header(line: &str, output: &mut GitStatusOutput) {
     }
 }
 
-/// Parses an entry of `git status` whose path follows `before` other fields, separated by spaces.
-/// `from` is the old path of a renamed file.
+/// Parses a line of `git status` that describes a file. `before` is the number of fields before the
+/// path, and `from` is the old path of a renamed file.
 fn parse_entry(line: &str, before: usize, from: Option<&String>) -> Option<GitStatusEntry> {
     let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
     let index = letters.next()?;

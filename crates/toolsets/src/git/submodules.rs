@@ -1,4 +1,4 @@
-//! Finds the submodules of a repository, and the submodules that have changes.
+//! Finds the submodules of a repository, and determines which of them have changes.
 //!
 //! If git itself read a submodule, git would obey the submodule's configuration. So toolgate opens
 //! and checks each submodule like a repository that a caller names.
@@ -11,25 +11,26 @@ use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use super::repository::GitRepository;
 use toolgate_world::root::quoted_path;
 
-/// Mode of an index entry for a submodule.
+/// The mode that git stores for a submodule in the index.
 pub(super) const SUBMODULE_MODE: &str = "160000";
-/// Maximum number of submodules of one repository that are checked.
+/// The maximum number of submodules of one repository that are checked for changes.
 const CHECKED_MAX: usize = 50;
 
-/// The submodules of a repository that are not known to be clean.
+/// The submodules of a repository that have changes or could not be checked.
 #[derive(Debug, Default)]
 pub(super) struct SubmoduleStates {
-    /// Submodules that have changed or untracked files.
+    /// The paths of submodules that have changed or untracked files.
     pub(super) changed: Vec<String>,
-    /// Submodules that could not be checked.
+    /// The paths of submodules that could not be checked.
     pub(super) unchecked: Vec<String>,
 }
 
-/// Future of a check of submodules, which also checks nested submodules.
+/// The future of a check of submodules. The type is boxed because a check also checks nested
+/// submodules.
 type SubmoduleCheck<'c> =
     Pin<Box<dyn Future<Output = Result<SubmoduleStates, ToolError>> + Send + 'c>>;
 
-/// Result of checking one submodule for changes.
+/// The result of checking one submodule for changes.
 enum SubmoduleState {
     Clean,
     Changed,
@@ -37,8 +38,8 @@ enum SubmoduleState {
 }
 
 impl GitRepository<'_> {
-    /// Looks for changes in every submodule that is checked out. Untracked files count as changes
-    /// if `untracked` is true.
+    /// Checks every submodule that is checked out for changes, at most 50. Untracked files count as
+    /// changes if `untracked` is true.
     pub(super) fn check_submodules<'c>(
         &'c self,
         ctx: &'c ToolContext,
@@ -65,9 +66,9 @@ impl GitRepository<'_> {
         })
     }
 
-    /// Refuses a folder in a submodule that is not checked out, because git would treat the folder
-    /// as a part of this repository. `prefix` is the folder's path relative to the top folder of
-    /// the work tree.
+    /// Refuses a folder inside a submodule that is not checked out, because git would treat the
+    /// folder as belonging to this repository. `prefix` is the folder's path relative to the top
+    /// folder of the work tree.
     pub(super) async fn refuse_absent_submodule(
         &self,
         ctx: &ToolContext,
@@ -87,8 +88,8 @@ impl GitRepository<'_> {
         Ok(())
     }
 
-    /// Refuses a folder of the workspace in a submodule that is not checked out, if the repository
-    /// is outside the workspace.
+    /// Refuses `folder` of the workspace if it is inside a submodule that is not checked out. Used
+    /// for a repository outside the workspace.
     pub(super) async fn refuse_absent_outside_submodule(
         &self,
         ctx: &ToolContext,
@@ -160,8 +161,8 @@ fn absent_submodule_error(path: &str) -> ToolError {
     ))
 }
 
-/// Returns the path in an entry of `git ls-files --stage` if the entry is a submodule. The entry
-/// contains mode, hash, stage and path.
+/// Returns the path in `entry`, a line of `git ls-files --stage` with mode, hash, stage and path.
+/// Returns `None` if the entry is not a submodule.
 fn submodule_path(entry: &str) -> Option<&str> {
     let (fields, path) = entry.split_once('\t')?;
     (fields.split(' ').next() == Some(SUBMODULE_MODE)).then_some(path)

@@ -1,4 +1,4 @@
-//! Tests of git's tools over real repositories, compared with git itself.
+//! Tests of the `git` tools in real repositories, compared with git itself.
 
 mod reading;
 mod changing;
@@ -21,7 +21,7 @@ use super::{GitProgram, GitSettings, OutsideRepositoryAccess, tools};
 use crate::exec::{self, WorkspaceProgramRunner};
 use toolgate_world::{ProcessRunner, Root};
 
-/// Test bench: the `git` tools over a workspace that is a repository on the branch `main`, and the
+/// Test bench with the `git` tools, a workspace that is a repository on the branch `main`, and the
 /// folder that contains the workspace.
 struct GitTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
@@ -54,7 +54,7 @@ impl GitTestBench {
         bench
     }
 
-    /// Creates a test bench for the existing folder `workspace` in `folder`.
+    /// Creates a test bench for the existing folder `workspace` inside `folder`.
     fn serve(folder: TempDir, settings: &GitSettings, exec: &exec::ExecSettings) -> Self {
         let home: (OsString, OsString) = ("HOME".into(), folder.path().join("home").into());
         let path = std::env::var_os("PATH").expect("there is a PATH");
@@ -69,7 +69,7 @@ impl GitTestBench {
         self.folder.path().join("workspace")
     }
 
-    /// Returns a path outside the workspace that no program may create.
+    /// Returns a path outside the workspace. Tests fail if a program creates a file there.
     fn trap(&self) -> std::path::PathBuf {
         self.folder.path().join("trapped")
     }

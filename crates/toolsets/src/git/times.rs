@@ -1,5 +1,5 @@
-//! Validates times before git uses them. Git treats a time that it cannot parse as the current
-//! time.
+//! Validates times in calls before git uses them. Git treats a time that it cannot parse as the
+//! current time.
 
 use toolgate_world::root::quoted_path;
 
@@ -22,7 +22,7 @@ const MONTHS: [&str; 12] = [
 ];
 const NUMBERS: [&str; 10] =
     ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
-/// Words that git accepts as a complete time.
+/// Words that git accepts as a complete time without other words.
 const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "tea"];
 
 /// Returns the error message for the invalid time `text`.
@@ -56,12 +56,12 @@ pub(super) fn is_time(text: &str) -> bool {
     has_time
 }
 
-/// Role of a word in a time that git can parse, such as `2 weeks ago`.
+/// The role of a word in a time that git can parse, such as `2 weeks ago`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GitTimeWordRole {
-    /// Names a time, such as a unit, a day, a date or a time of day.
+    /// The word names a time: it is a unit, a day, a date or a time of day.
     Time,
-    /// Qualifies a word that names a time. A qualifier is a number, a time zone, or a word such as
+    /// The word qualifies a word that names a time. It is a number, a time zone, or a word such as
     /// `ago`.
     Qualifier,
 }
@@ -95,7 +95,7 @@ fn classify_word(word: &str) -> Option<GitTimeWordRole> {
     })
 }
 
-/// Returns true if `word` is the name of a unit, day, month or moment: `weeks`, `tue`, `jan`,
+/// Returns true if `word` is the name of a unit, weekday, month or moment: `weeks`, `tue`, `jan`,
 /// `yesterday`.
 fn is_time_name(word: &str) -> bool {
     let begins = |names: &[&str]| word.len() >= 3 && names.iter().any(|it| it.starts_with(word));

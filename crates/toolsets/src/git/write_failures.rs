@@ -1,4 +1,4 @@
-//! Finds the files that git could not write, by parsing git's messages.
+//! Finds the files that git could not write, by parsing git's error messages.
 
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
@@ -12,19 +12,19 @@ const PROTECTED_CAUSES: [&str; 3] =
 /// The maximum number of protected files that a message about failed writes names.
 const SHOWN_MAX: usize = 10;
 
-/// Files that a git command could not write.
+/// The files that a git command could not write.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct GitWriteFailures {
-    /// Files that the sandbox protects, relative to the repository's top folder. Git did not change
-    /// them.
+    /// The files that the sandbox protects, relative to the top folder of the repository. Git did
+    /// not change them.
     pub(super) protected: Vec<String>,
-    /// Git's message about the first failed file that is not protected, with control characters
-    /// removed.
+    /// Git's message about the first failed file that the sandbox does not protect, with control
+    /// characters removed.
     pub(super) other: Option<String>,
 }
 
 impl GitWriteFailures {
-    /// Parses git's error output `stderr` about files of `repository`.
+    /// Finds failed writes to files of `repository` in `stderr`, git's error output.
     pub(super) fn parse(repository: &GitRepository<'_>, stderr: &str) -> Self {
         let folder = match repository.outside {
             Some(_) => ".".to_owned(),
@@ -48,7 +48,8 @@ impl GitWriteFailures {
         failures
     }
 
-    /// Returns a sentence about the protected files. Returns `None` if there are none.
+    /// Returns a sentence about the files that the sandbox protects. Returns `None` if there are
+    /// none.
     pub(super) fn protected_note(&self) -> Option<String> {
         let count = self.protected.len();
         let mut shown: Vec<String> =
@@ -71,8 +72,8 @@ impl GitWriteFailures {
     }
 }
 
-/// Returns true if `line` reports that git could not create or remove a file or folder of the work
-/// tree.
+/// Returns true if `line`, a message of git, reports that git could not create or remove a file or
+/// folder of the work tree.
 fn is_write_failure(line: &str) -> bool {
     ["error: unable to ", "warning: unable to "].iter().any(|begins| line.starts_with(begins))
 }

@@ -1,24 +1,24 @@
-//! Stores the hashes of texts that a parser failed to parse.
+//! Remembers the hashes of texts that a parser process failed to parse.
 
 use std::collections::VecDeque;
 
 use blake3::Hash;
 
-/// The maximum number of failed parse requests that are stored. The oldest request is dropped
-/// first.
+/// The maximum number of failed parse requests that are remembered. The oldest is dropped first.
 const TEXTS_MAX: usize = 1024;
 
-/// The hashes of parse requests that failed.
+/// The hashes of parse requests that failed, for example because the parser crashed.
 #[derive(Default)]
 pub(super) struct FailedParseRequests(VecDeque<Hash>);
 
 impl FailedParseRequests {
-    /// Returns `true` if the parse request `request` has failed before.
+    /// Returns true if the parse request `request` has failed before.
     pub(super) fn contains(&self, request: &[u8]) -> bool {
         !self.0.is_empty() && self.0.contains(&blake3::hash(request))
     }
 
-    /// Stores that the parse request `request` failed. Returns `false` if it has failed before.
+    /// Remembers that the parse request `request` failed. Returns false if it had already failed
+    /// before.
     pub(super) fn insert(&mut self, request: &[u8]) -> bool {
         if self.contains(request) {
             return false;

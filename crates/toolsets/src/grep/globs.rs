@@ -1,22 +1,22 @@
-//! Matches files by glob on their names or paths.
+//! Selects files by a glob pattern on their names or paths.
 
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 use toolgate_contract::{ToolError, glob_problem};
 
-/// A glob on file names, or on paths if it contains a `/`. A leading `!` negates it.
+/// A glob pattern on file names, or on paths if it contains a `/`. A leading `!` negates it.
 pub(crate) struct FileGlob {
     glob: GlobMatcher,
-    /// True if the glob matches the complete path. False if it matches only the file name.
+    /// True if the glob pattern matches complete paths. False if it matches only file names.
     matches_path: bool,
-    /// True if the glob is negated: it selects files that do not match.
+    /// True if the glob pattern is negated, and thus selects files that do not match.
     pub(crate) negated: bool,
 }
 
 impl FileGlob {
-    /// Parses `glob` for the workspace at `root`. An error contains `pointer`, the location of the
-    /// glob in the input.
+    /// Parses `glob` for the workspace at `root`. Errors refer to `pointer`, the JSON Pointer of
+    /// the glob in the tool's input.
     pub(crate) fn parse(glob: &str, root: &Path, pointer: &str) -> Result<Self, ToolError> {
         let (negated, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
         let matches_path = glob.contains('/');
@@ -32,13 +32,16 @@ impl FileGlob {
         Ok(Self { glob: glob.compile_matcher(), matches_path, negated })
     }
 
-    /// Returns true if this glob selects the entry at `path`. The glob is compared with the name,
-    /// or with the path relative to the workspace root or to `start`.
+    /// Returns true if this glob pattern, including a leading `!`, selects the entry at `path`.
+    /// Compares the pattern with the name, or with the path relative to the workspace root or to
+    /// `start`.
     pub(crate) fn selects(&self, path: &Path, start: &Path) -> bool {
         self.matches(path, start) != self.negated
     }
 
-    /// Returns true if the glob without a leading `!` matches the entry at `path`.
+    /// Returns true if the glob pattern, without a leading `!`, matches the entry at `path`.
+    /// Compares the pattern with the name, or with the path relative to the workspace root or to
+    /// `start`.
     pub(crate) fn matches(&self, path: &Path, start: &Path) -> bool {
         if self.matches_path {
             let inner = path.strip_prefix(start).unwrap_or(path);
@@ -49,7 +52,8 @@ impl FileGlob {
     }
 }
 
-/// Removes the path of the root from `glob`. The result begins with a slash.
+/// Removes the path of the workspace root, `root`, from the start of `glob`. The result begins with
+/// a slash.
 fn strip_root<'g>(glob: &'g str, root: &str) -> &'g str {
     let rest = glob.strip_prefix(root.trim_end_matches('/'));
     rest.filter(|rest| rest.starts_with('/')).unwrap_or(glob)

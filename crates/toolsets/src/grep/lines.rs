@@ -1,4 +1,4 @@
-//! Collects the matching lines of one file.
+//! Collects the lines of one file that match a search.
 
 use std::io;
 
@@ -9,24 +9,24 @@ use super::find_span;
 use super::scan::{FileMatchOutcome, FileScanner};
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
-/// The longest matching line that is shown completely, in bytes.
+/// The maximum length of a matching line that is shown completely, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;
-/// The number of bytes that are shown before the match in a long line.
+/// The number of bytes that are shown before the match in a line that is cut.
 const LEAD_BYTES: usize = 100;
 
-/// The size of a match or context line in an answer, in bytes, in addition to its text.
+/// The size that a match or context line adds to an answer besides its text, in bytes.
 pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 
-/// Result of searching one file for matching lines.
+/// The result of searching one file for matching lines.
 #[derive(Debug)]
 pub(crate) enum SearchedFileLines {
-    /// Matching lines of the file, up to the limit.
+    /// The matching lines of the file, up to the limit of the answer.
     Lines(Vec<MatchedLine>),
-    /// Reason why no lines of the file are shown.
+    /// The reason why no lines of the file are shown.
     Skipped(FileMatchOutcome),
 }
 
-/// Line that matches a search, without the path of its file.
+/// A line that matches a search, without the path of its file.
 #[derive(Debug)]
 pub(crate) struct MatchedLine {
     pub(crate) number: u64,
@@ -36,7 +36,7 @@ pub(crate) struct MatchedLine {
     pub(crate) after: Vec<String>,
 }
 
-/// The lines and bytes that still fit into an answer.
+/// The number of lines and bytes that still fit into an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemainingAnswerSpace {
     pub(crate) lines: usize,
@@ -44,7 +44,7 @@ pub(crate) struct RemainingAnswerSpace {
 }
 
 impl MatchedLine {
-    /// Returns the size of this line in an answer, in bytes, without its path.
+    /// Returns the size of this line and its context in an answer, in bytes, without its path.
     pub(crate) fn answer_bytes(&self) -> usize {
         let around = self.before.iter().chain(&self.after);
         LINE_OVERHEAD_BYTES
@@ -54,19 +54,20 @@ impl MatchedLine {
 }
 
 impl RemainingAnswerSpace {
-    /// Returns true if `lines` lines with `bytes` bytes in total fill this space, so that the
+    /// Returns true if `lines` lines with `bytes` bytes in total exceed this space, so that the
     /// search can stop.
     ///
-    /// An answer always contains the first line, however long, so one line never fills the space.
+    /// An answer always contains the first line, however long it is, so a single line never exceeds
+    /// the bytes.
     pub(crate) fn is_filled_by(self, lines: usize, bytes: usize) -> bool {
         lines > self.lines || (lines > 1 && bytes > self.bytes)
     }
 }
 
-/// Collects the lines of `file` that match, after line `after`, until they fill the space `room` of
-/// the answer.
+/// Collects the matching lines of `file` after line number `after`, until they exceed `room`, the
+/// remaining space in the answer.
 ///
-/// The line that fills `room` only indicates that there are more matches.
+/// The line that exceeds `room` only indicates that there are more matches.
 pub(crate) fn collect_lines(
     scanner: &mut FileScanner,
     matcher: &RegexMatcher,
@@ -132,7 +133,8 @@ impl Sink for MatchedLineCollector<'_> {
     }
 }
 
-/// Returns `line` without its line ending. Cuts a long line to the part around byte `at`.
+/// Returns `line` without its line ending. Cuts a long line to the text around the byte offset
+/// `at`.
 pub(crate) fn clip(line: &[u8], at: usize) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -1,4 +1,4 @@
-//! Compiles the search text or regular expression of a text search.
+//! Compiles the text or regular expression for which a tool searches files.
 
 use std::convert::Infallible;
 
@@ -13,10 +13,11 @@ use toolgate_contract::ToolError;
 /// The maximum size of a compiled regular expression, in bytes. A search uses several times as much
 /// memory.
 const REGEX_BYTES_MAX: usize = 4 << 20;
-/// The longest regular expression of a search, in bytes. A longer expression would make a search
-/// slow, because the matcher tracks each alternative at each byte of the text.
+/// The maximum length of a regular expression in a call, in bytes. A longer expression would make a
+/// search slow, because the matcher tracks each alternative at each byte of the text.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// The size limit of a thread's DFA cache, in bytes. Above it, matching gets slower.
+/// The maximum size of the DFA cache of one search thread, in bytes. Regular expressions that need
+/// more are matched more slowly.
 const DFA_BYTES_MAX: usize = 2 << 20;
 
 /// Case sensitivity of a search.
@@ -29,7 +30,7 @@ pub(crate) enum CaseSensitivity {
     Insensitive,
 }
 
-/// Number of lines that one match may cover: a single line, or several lines.
+/// The number of lines that one match may cover: a single line, or several lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum MultilineMatching {
     #[default]
@@ -37,7 +38,7 @@ pub(crate) enum MultilineMatching {
     MultiLine,
 }
 
-/// The text or regular expression to search for.
+/// The text or regular expression for which a tool searches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextPattern<'p> {
     pub(crate) text: &'p str,
@@ -50,7 +51,7 @@ pub(crate) struct TextPattern<'p> {
 }
 
 impl TextPattern<'_> {
-    /// Compiles the pattern. An error refers to the input field `/query`.
+    /// Compiles the pattern. Errors refer to the input field `/query`.
     pub(crate) fn compile(self) -> Result<RegexMatcher, ToolError> {
         let Self { text, literal, word, case, span } = self;
         if !literal && text.len() > TEXT_BYTES_MAX {
@@ -111,7 +112,8 @@ fn across_lines(text: &str, literal: bool) -> String {
     across + &text[at..]
 }
 
-/// The positions of line ends in a regular expression, except those in character classes.
+/// Collector of the positions of line ends in a parsed regular expression, except those in
+/// character classes.
 #[derive(Default)]
 struct LineEndFinder(Vec<Span>);
 
@@ -133,7 +135,7 @@ impl Visitor for LineEndFinder {
     }
 }
 
-/// Returns the byte range of the first match of `matcher` in `text`.
+/// Returns the start and end byte of the first match of `matcher` in `text`.
 pub(crate) fn find_span(matcher: &RegexMatcher, text: &[u8]) -> Option<(usize, usize)> {
     let found = matcher.find(text).ok().flatten()?;
     Some((found.start(), found.end()))

@@ -1,4 +1,4 @@
-//! Searches files one after another in a reused buffer.
+//! Searches the content of files, one after another, in a reused buffer.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,10 +14,11 @@ use super::MultilineMatching;
 use crate::text_encoding::ByteOrder;
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
-/// The largest file that is read into memory completely before it is searched, in bytes. This is
-/// faster than reading in pieces.
+/// The maximum size of a file that is read completely into memory before it is searched, in bytes.
+/// Such a search is faster than reading in chunks.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// The longest line that is searched, in bytes. This limit bounds how much of a file is in memory.
+/// The maximum length of a line that is searched, in bytes. This limit bounds how much of a file is
+/// in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// A searcher that searches files one after another in a reused buffer.
@@ -31,24 +32,26 @@ pub(crate) struct FileScanner {
 /// The outcome of searching one file for a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileMatchOutcome {
-    /// The file was searched, completely or until the limit of matches.
+    /// The file was searched, completely or until the sink stopped the search.
     Searched,
-    /// The file is not text.
+    /// The file contains binary data.
     Binary,
     /// The file no longer exists or could not be read.
     Unreadable,
-    /// The file was not searched completely. Either a line is too long, or the file is too large
-    /// for a search over several lines.
+    /// The file was not searched completely, because a line is too long, or because the file is too
+    /// large for a search over several lines.
     TooLong,
 }
 
 impl FileScanner {
-    /// Creates a scanner that numbers lines and reports `context` lines before and after a match.
+    /// Creates a scanner that numbers lines and reports `context` lines before and after each
+    /// match. `span` is the number of lines that a match may cover.
     pub(crate) fn with_line_numbers(context: usize, span: MultilineMatching) -> Self {
         Self::new(context, span, true)
     }
 
-    /// Creates a scanner without line numbers and context lines, which is faster.
+    /// Creates a scanner that reports no line numbers and no context lines, which is faster. `span`
+    /// is the number of lines that a match may cover.
     pub(crate) fn without_line_numbers(span: MultilineMatching) -> Self {
         Self::new(0, span, false)
     }
@@ -69,7 +72,8 @@ impl FileScanner {
         Self { searcher, text: Vec::new(), text_len: 0 }
     }
 
-    /// Searches `file` and sends each match to `sink`, until `sink` stops the search.
+    /// Searches `file` with `matcher`, and sends each match to `sink`, until `sink` stops the
+    /// search or `watch` reports that the call was cancelled.
     pub(crate) fn scan<S: Sink<Error = io::Error>>(
         &mut self,
         matcher: &RegexMatcher,
@@ -117,13 +121,13 @@ impl FileScanner {
     }
 
     /// Returns the text of the file that was scanned last. Returns an empty slice if the file was
-    /// not read into memory completely.
+    /// not read completely into memory.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text[..self.text_len]
     }
 }
 
-/// A file reader that fails as soon as the call is canceled.
+/// A file reader that fails as soon as the call is cancelled.
 struct CancelableReader<'w> {
     file: io::Take<fs::File>,
     watch: &'w DiskWorkMonitor,
@@ -136,7 +140,7 @@ impl Read for CancelableReader<'_> {
     }
 }
 
-/// A sink that also records whether the search stopped at binary data.
+/// A sink that forwards matches, and records whether the search stopped at binary data.
 struct BinaryDetectingSink<'s, S> {
     sink: &'s mut S,
     binary: bool,

@@ -1,4 +1,4 @@
-//! Opens all files below a folder, in no order, on several threads.
+//! Opens all files below a folder on several threads, in no particular order.
 //!
 //! A thread lists one folder, queues its subfolders for any free thread, and opens the files
 //! relative to the open folder. Several threads share a very large folder.
@@ -16,23 +16,23 @@ use toolgate_world::root::{
     DiskWorkMonitor, EntryKind, OpenWalkFolder, WalkFilter, WalkFolder, WorkspaceFile,
 };
 
-/// The maximum number of entries of a folder that one thread opens as one task.
+/// The maximum number of entries of a folder that a thread opens in one task.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// The result of visiting all files below a folder on several threads.
+/// The result of opening all files below a folder on several threads.
 pub(crate) struct ParallelWalkResult<T> {
-    /// Results of the visits, one for each thread.
+    /// The results of the threads, one for each thread.
     pub(crate) results: Vec<T>,
-    /// The number of directories that could not be listed and files that could not be opened.
+    /// The number of directories that could not be listed and of files that could not be opened.
     pub(crate) unreadable: u64,
 }
 
-/// Opens each file below `folder` if `wanted` returns true for its path. Calls `take` with the
-/// result of the current thread, the path and the open file. Each thread's result starts as
-/// `begin()`.
+/// Opens each file below `folder` for whose path `wanted` returns true. Calls `take` with the
+/// result of the current thread, the path and the open file. `begin` creates the initial result of
+/// a thread.
 ///
 /// # Errors
-/// Fails if the call is canceled.
+/// Fails if the call is cancelled.
 pub(crate) fn sweep<T: Send>(
     root: &Root,
     folder: WalkFolder,
@@ -91,15 +91,15 @@ pub(crate) fn sweep<T: Send>(
     Ok(ParallelWalkResult { results, unreadable: unreadable.into_inner() })
 }
 
-/// A task in the queue of a parallel visit of files.
+/// A task of the threads that open all files below a folder.
 enum ParallelWalkTask {
     Folder(WalkFolder),
-    /// The entries of a folder from this index, at most [`ENTRIES_AT_ONCE`].
+    /// The entries of a folder from this index on, at most [`ENTRIES_AT_ONCE`].
     Rest(Arc<WalkFolder>, Arc<OpenWalkFolder>, usize),
 }
 
-/// The queue of tasks of a parallel visit of files. The newest task runs first, so that few folders
-/// are open at a time.
+/// The queue of tasks of the threads that open all files below a folder. The newest task runs
+/// first, so that few folders are open at a time.
 struct ParallelWalkQueue {
     state: Mutex<ParallelWalkQueueState>,
     wake: Condvar,
@@ -107,7 +107,7 @@ struct ParallelWalkQueue {
 
 struct ParallelWalkQueueState {
     pieces: Vec<ParallelWalkTask>,
-    /// The number of threads that run a task and may queue more tasks.
+    /// The number of threads that are running a task, and may therefore queue more tasks.
     busy_threads: usize,
 }
 
@@ -120,8 +120,8 @@ impl ParallelWalkQueue {
         Self { state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// Returns the next task, and waits for one while other threads may still queue tasks. Returns
-    /// `None` when all tasks are done. The caller must drop a [`ParallelWalkTaskGuard`] after the
+    /// Returns the next task. Blocks while other threads may still queue tasks. Returns `None` when
+    /// all tasks are done. The caller must create and drop a [`ParallelWalkTaskGuard`] for each
     /// task.
     fn next(&self) -> Option<ParallelWalkTask> {
         let mut state = self.lock();
@@ -137,7 +137,7 @@ impl ParallelWalkQueue {
         }
     }
 
-    /// Queues tasks for the subfolders of `folder`, and for its entries beyond the first
+    /// Queues tasks for the subfolders of `folder`, and for those of its entries after the first
     /// [`ENTRIES_AT_ONCE`].
     fn push_subtasks(&self, folder: &Arc<WalkFolder>, open: &Arc<OpenWalkFolder>) {
         let dirs = open.entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
@@ -158,8 +158,8 @@ impl ParallelWalkQueue {
     }
 }
 
-/// Marks a task as finished on drop, also after a panic, and wakes the waiting threads if no task
-/// is left.
+/// Guard of a running task. On drop, also after a panic, marks the task as finished, and wakes the
+/// waiting threads if it was the last.
 struct ParallelWalkTaskGuard<'q>(&'q ParallelWalkQueue);
 
 impl Drop for ParallelWalkTaskGuard<'_> {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use toolgate_world::root::WalkStartPoint;
 
-    /// Creates nested folders, one of them with more files than one task covers. Returns the
+    /// Creates nested folders, one of them with more files than a single task covers. Returns the
     /// temporary directory and the paths of all files.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {
         let space = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Limits how many threads search at a time.
+//! Limits the number of threads that searches use together.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 const THREADS_MAX: usize = 8;
 
 /// The number of helper threads that all searches of this process use together. Each search also
-/// uses the thread that called it.
+/// uses the thread that started it.
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Helper threads that are reserved for one search. Dropping this value releases them.
@@ -31,7 +31,7 @@ impl ReservedSearchThreads {
     /// Runs `work` on each helper thread and on the calling thread, and returns all results.
     ///
     /// # Panics
-    /// If `work` panics on any thread.
+    /// Panics if `work` panics on any thread.
     pub(crate) fn run_on_each<T: Send>(&self, work: impl Fn() -> T + Sync) -> Vec<T> {
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.0).map(|_| scope.spawn(&work)).collect();

@@ -10,13 +10,13 @@ use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::OutputParserFindings;
 use super::libtest;
 
-/// The parser of Cargo's output.
+/// The parser of the output of Cargo: JSON messages and test results.
 pub(super) struct CargoParser {
     verb: ProjectAction,
     tests: libtest::LibtestParser,
 }
 
-/// A line that Cargo prints with `--message-format=json`.
+/// A JSON line that Cargo prints with `--message-format=json`.
 #[derive(Deserialize)]
 struct CargoJsonLine<'l> {
     reason: &'l str,
@@ -37,13 +37,13 @@ struct CompilerMessage {
     rendered: Option<String>,
 }
 
-/// Code of a diagnostic of the Rust compiler, such as `E0308`.
+/// The code of a diagnostic of the Rust compiler, such as `E0308`.
 #[derive(Deserialize)]
 struct CargoDiagnosticCode {
     code: String,
 }
 
-/// Location in a source file to which a diagnostic of the Rust compiler refers.
+/// The location in a source file to which a diagnostic of the Rust compiler refers.
 #[derive(Deserialize)]
 struct CargoSourceSpan {
     file_name: String,

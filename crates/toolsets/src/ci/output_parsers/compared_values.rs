@@ -1,6 +1,6 @@
 //! The expected and the actual value of a failed assertion, as Node's test runner prints them.
 
-/// The maximum number of characters that a message shows of a compared value.
+/// The maximum number of characters that a failure's message shows of one compared value.
 const VALUE_CHARS_MAX: usize = 300;
 
 /// Two values that a failed assertion compared.

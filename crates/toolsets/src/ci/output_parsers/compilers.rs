@@ -8,12 +8,12 @@ use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::OutputParserFindings;
 use super::located::parse_located;
 
-/// The parser of error lines with a location, and of the test counts of .NET and Maven.
+/// Parser of compiler error lines with a location, and of the test counts of .NET and Maven.
 #[derive(Default)]
 pub(super) struct CompilerParser {
     /// The failed .NET test whose output is being read.
     current: Option<CiFailure>,
-    /// True while Maven prints its totals. Before the totals, Maven prints similar counts for each
+    /// True while Maven prints its totals. Before them, Maven prints similar counts for each test
     /// class, which are ignored.
     in_totals: bool,
 }

@@ -2,7 +2,7 @@
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 
-/// The maximum number of characters of a failure's message.
+/// The maximum length of a failure's message, in characters.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The failures and counts found so far in a program's output.
@@ -12,8 +12,8 @@ pub(super) struct OutputParserFindings {
     pub(super) dropped: usize,
     pub(super) summary: CiTestCounts,
     failures_max: usize,
-    /// The failure that was added last, to recognize duplicates. A compiler reports the same
-    /// failure for a library and for its tests.
+    /// The failure that was added last. A compiler reports an equal failure for a library and for
+    /// its tests, so duplicates are dropped.
     last: Option<CiFailure>,
 }
 
@@ -22,8 +22,8 @@ impl OutputParserFindings {
         Self { failures_max, ..Self::default() }
     }
 
-    /// Adds `failure`, or only counts it if the list is full. Ignores a failure that was added
-    /// before.
+    /// Adds `failure`, or only counts it if the list is full. Ignores a duplicate of an earlier
+    /// failure.
     pub(super) fn push(&mut self, failure: CiFailure) {
         let failure = with_short_message(failure);
         if !self.failures.contains(&failure) && self.last.as_ref() != Some(&failure) {
@@ -32,7 +32,7 @@ impl OutputParserFindings {
     }
 
     /// Adds the `failure` of a test, or only counts it if the list is full. Keeps duplicates,
-    /// because tests of equal names in two programs may fail alike.
+    /// because tests with equal names in two programs may fail in the same way.
     pub(super) fn push_test(&mut self, failure: CiFailure) {
         self.add(with_short_message(failure));
     }
@@ -52,7 +52,7 @@ impl OutputParserFindings {
     }
 }
 
-/// Returns `failure` with a message of limited length.
+/// Returns `failure` with its message shortened to the maximum length.
 fn with_short_message(mut failure: CiFailure) -> CiFailure {
     let message = failure.message.trim();
     failure.message = match message.char_indices().nth(MESSAGE_CHARS_MAX) {

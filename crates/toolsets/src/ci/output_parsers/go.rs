@@ -12,7 +12,7 @@ use super::findings::OutputParserFindings;
 /// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
 
-/// The parser of the output of the `go` command.
+/// The parser of the output of the `go` command: JSON test events and compiler errors.
 #[derive(Default)]
 pub(super) struct GoParser {
     /// The output of each running Go test.
@@ -22,7 +22,7 @@ pub(super) struct GoParser {
     parent_tests: HashSet<String>,
 }
 
-/// A line of `go test -json`.
+/// A JSON line that `go test -json` prints.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct GoTestEvent<'l> {
@@ -94,7 +94,7 @@ impl super::OutputLineParser for GoParser {
     fn finish(&mut self, _: &mut OutputParserFindings) {}
 }
 
-/// Creates the failure of a Go test from its output.
+/// Creates the failure of the Go test `test` in `package` from the test's output.
 fn test_failure(package: &str, test: &str, output: &str) -> CiFailure {
     let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(test);
     let mut failure = failure.with_id(&super::escape_pattern(test));
@@ -123,7 +123,7 @@ fn test_failure(package: &str, test: &str, output: &str) -> CiFailure {
     failure
 }
 
-/// Parses `./a.go:3:5: message`, optionally after `vet: `.
+/// Parses `./a.go:3:5: message`, optionally after `vet: `. Returns `None` for other lines.
 fn parse_compiler_line(line: &str) -> Option<CiFailure> {
     let line = line.strip_prefix("vet: ").unwrap_or(line);
     let mut parts = line.splitn(4, ':');

@@ -3,21 +3,20 @@
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::OutputParserFindings;
 
-/// The parser of the test results that Rust's test harness prints, and of the output of failed
-/// tests.
+/// Parser of the test results that Rust's test harness prints, and of the output of failed tests.
 #[derive(Default)]
 pub(super) struct LibtestParser {
     /// The failed test whose output is being read.
     current: Option<FailedLibtestTest>,
-    /// Names of failed tests whose output was not found so far.
+    /// The names of failed tests whose output has not been read yet.
     failed: Vec<String>,
-    /// Names of tests that started and have not reported a result yet.
+    /// The names of tests that started but have not reported a result yet.
     started: Vec<String>,
     /// Messages about test programs that ended without reporting a result.
     crashes: Vec<String>,
 }
 
-/// Failed Rust test whose output is being read.
+/// A failed Rust test whose output is being read.
 struct FailedLibtestTest {
     test: String,
     place: Option<(String, u32, Option<u32>)>,
@@ -60,7 +59,7 @@ impl LibtestParser {
         }
     }
 
-    /// Reads a line of standard error, which Cargo or a test printed.
+    /// Reads a line that Cargo or a test printed to standard error.
     pub(super) fn read_stderr_line(&mut self, line: &str) {
         if let Some(rest) = line.trim_start().strip_prefix("process didn't exit successfully: `")
             && let Some((program, reason)) = rest.rsplit_once("` (")
@@ -77,7 +76,8 @@ impl LibtestParser {
         }
     }
 
-    /// Processes the end of the output: reports test programs that ended without a result.
+    /// Processes the end of the output. Adds a failure for each test program that ended without a
+    /// result.
     pub(super) fn finish(&mut self, found: &mut OutputParserFindings) {
         self.end_program(found);
         self.started.dedup();
@@ -96,7 +96,8 @@ impl LibtestParser {
         }
     }
 
-    /// Processes the end of one test program: reports its failed tests that had no output.
+    /// Processes the end of one test program. Adds a failure for each failed test that printed no
+    /// output.
     pub(super) fn end_program(&mut self, found: &mut OutputParserFindings) {
         self.flush(found);
         for test in self.failed.drain(..) {

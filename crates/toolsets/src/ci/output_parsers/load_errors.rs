@@ -1,21 +1,23 @@
-//! The reasons why node:test could not load a test file, which it prints before the failure.
+//! The reasons why node:test could not load test files. Node prints such a reason before the
+//! failure.
 
 use super::super::report::CiFailure;
 
 /// The maximum number of test files whose load errors are kept.
 const FILES_MAX: usize = 100;
 
-/// The errors of test files that could not be loaded.
+/// The errors of JavaScript test files that node:test could not load.
 #[derive(Default)]
 pub(super) struct TestFileLoadErrors {
-    /// The last line of the output that names an error.
+    /// The last output line that names an error and is not assigned to a test file yet.
     last: Option<String>,
-    /// The name of each file that could not be loaded, as printed, and the error of that file.
+    /// The printed name of each test file that could not be loaded, with its error.
     files: Vec<(String, String)>,
 }
 
 impl TestFileLoadErrors {
-    /// Reads a line of a test runner's output.
+    /// Reads one line of a test runner's output, and remembers load errors and the test files they
+    /// concern.
     pub(super) fn read_line(&mut self, line: &str) {
         let in_tap = line.strip_prefix("not ok ").and_then(|rest| rest.split_once(" - "));
         let in_spec = line.strip_prefix("\u{2716} ").and_then(|rest| rest.rsplit_once(" ("));
@@ -47,7 +49,8 @@ impl TestFileLoadErrors {
     }
 }
 
-/// Returns true if `line` names an error, such as `SyntaxError: missing ) after argument list`.
+/// Returns true if `line` starts with the name of an error, as in `SyntaxError: missing ) after
+/// argument list`.
 fn names_error(line: &str) -> bool {
     let (name, _) = line.split_once(": ").unwrap_or_default();
     let name = name.split(' ').next().unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use super::super::report::{CiFailure, FailureSeverity};
 
-/// Parses an error line: `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`, `a.ts:3:5 - error TS1: …`,
-/// `[ERROR] /a.java:[3,5] …`, `a.java:3: error: …`.
+/// Parses an error line of a compiler: `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`, `a.ts:3:5 -
+/// error TS1: …`, `[ERROR] /a.java:[3,5] …`, `a.java:3: error: …`.
 pub(super) fn parse_located(line: &str) -> Option<CiFailure> {
     let line = line.trim_start();
     let maven = [("[ERROR] ", FailureSeverity::Error), ("[WARNING] ", FailureSeverity::Warning)];
@@ -86,7 +86,8 @@ fn split_severity(text: &str) -> Option<(FailureSeverity, &str)> {
     Some((severity, &text[word.len()..]))
 }
 
-/// Splits the error code, if any, off the start of `text`.
+/// Splits the error code, such as `TS2304`, off the start of `text`. The code is `None` if `text`
+/// has none.
 fn split_code(text: &str) -> (Option<&str>, &str) {
     let text = text.trim_start();
     match text.split_once(':') {
@@ -100,7 +101,7 @@ fn is_code(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_alphanumeric()) && word.bytes().any(|b| b.is_ascii_digit())
 }
 
-/// Parses a line and an optional column: `3` or `3,5`.
+/// Parses a line number and an optional column: `3` or `3,5`.
 fn parse_row_column(place: &str) -> Option<(u32, Option<u32>)> {
     let mut numbers = place.split(',');
     let row = numbers.next()?.trim().parse().ok()?;
@@ -112,7 +113,7 @@ fn leading_number(text: &str) -> Option<u32> {
     text[..digits].parse().ok()
 }
 
-/// Finds the last `file:row:column` in `line`, as in a stack trace: `at f (/a/b.js:3:5)`.
+/// Finds the last `file:line:column` in `line`, as in the stack trace line `at f (/a/b.js:3:5)`.
 pub(super) fn find_place(line: &str) -> Option<(&str, u32, Option<u32>)> {
     let line = line.trim().trim_end_matches([')', ',', '\'', '"']);
     let (rest, last) = line.rsplit_once(':')?;

@@ -14,7 +14,7 @@ const PENDING_MAX: usize = 1000;
 /// The maximum number of lines that are kept of a pytest message, if they are not marked with `E`.
 const UNMARKED_LINES_MAX: usize = 10;
 
-/// The parser of pytest's output, and of Python linters.
+/// Parser of the output of pytest and of Python linters.
 #[derive(Default)]
 pub(super) struct PytestParser {
     section: PytestReportSection,
@@ -22,9 +22,9 @@ pub(super) struct PytestParser {
     current: Option<PendingPytestFailure>,
     /// Failures whose ids are not known yet, because pytest prints the ids at the end.
     pending: Vec<PendingPytestFailure>,
-    /// Number of failures that were dropped because [`PENDING_MAX`] was reached.
+    /// The number of failures that were dropped because [`PENDING_MAX`] was reached.
     left_out: usize,
-    /// Lines of pytest's summary that belong to no failure yet.
+    /// The lines of pytest's short test summary that are not assigned to a failure yet.
     summary: Vec<PytestSummaryLine>,
     /// The test counts that pytest printed last.
     counts: Option<CiTestCounts>,
@@ -35,26 +35,27 @@ pub(super) struct PytestParser {
 enum PytestReportSection {
     #[default]
     Before,
-    /// The details of failures, and of errors in setup, teardown or collection.
+    /// The section with the details of failures, and of errors in setup, teardown or collection.
     Failures,
     /// The short test summary, which lists the ids of all failures.
     Summary,
     After,
 }
 
-/// A failure in pytest's report, from its heading to the next heading.
+/// A failure in pytest's report, which extends from its heading to the next heading.
 struct PendingPytestFailure {
     failure: CiFailure,
     kind: PytestFailureKind,
-    /// The name in the heading, such as `TestMore.test_raises`, or a file whose tests could not be
-    /// collected.
+    /// The name in the heading: a test such as `TestMore.test_raises`, or a file whose tests could
+    /// not be collected.
     name: String,
-    /// Lines of the failure before its first source location that are not marked with `E`.
+    /// The failure's lines before its first source location, except lines that pytest marks with
+    /// `E`.
     unmarked: String,
     is_located: bool,
 }
 
-/// Kind of a failure in pytest's report.
+/// The kind of a failure in pytest's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PytestFailureKind {
     Test,
@@ -62,7 +63,7 @@ enum PytestFailureKind {
     Doctest,
     /// An error in the setup or teardown of a test.
     Fixture,
-    /// An error in a test file before its tests are known.
+    /// An error in a test file that prevents pytest from finding the file's tests.
     Collection,
 }
 
@@ -156,8 +157,8 @@ impl PytestParser {
         }
     }
 
-    /// Returns the id and the short message of `failure`, and removes them from the collected
-    /// summary. Failures with equal names are in the order of the summary.
+    /// Removes the summary line of `failure` from the collected summary, and returns its id and
+    /// short message. Failures with equal names have the same order in the summary.
     fn take_line(&mut self, failure: &PendingPytestFailure) -> Option<(String, String)> {
         let is_error = failure.kind.is_error();
         let mut lines = self.summary.iter().enumerate();
@@ -170,7 +171,8 @@ impl PytestParser {
         Some((id, message))
     }
 
-    /// Returns counts of the collected failures, for pytest output without counts (`-qq`).
+    /// Returns the counts of the collected failures, for pytest output that contains no counts
+    /// (`-qq`).
     fn count_failures(&self) -> CiTestCounts {
         let (listed_errors, listed): (Vec<&PytestSummaryLine>, Vec<&PytestSummaryLine>) =
             self.summary.iter().partition(|line| line.kind == PytestSummaryLineKind::Error);
@@ -191,7 +193,7 @@ impl PytestParser {
 }
 
 impl PytestFailureKind {
-    /// Returns true if pytest counts this kind of failure as an error.
+    /// Returns true if pytest counts failures of this kind as errors.
     fn is_error(self) -> bool {
         matches!(self, Self::Fixture | Self::Collection)
     }
@@ -268,8 +270,8 @@ impl PendingPytestFailure {
         }
     }
 
-    /// Adds a line about a failed doctest to the current failure: the example, the expected text,
-    /// the printed text, or the location.
+    /// Adds a line about a failed doctest to the current failure. The line has the example, the
+    /// expected text, the printed text, or the location.
     fn add_doctest_line(&mut self, line: &str) {
         let place = line.strip_suffix(": DocTestFailure");
         let place = place.or_else(|| line.strip_suffix(": UnexpectedException"));
@@ -293,7 +295,7 @@ impl PendingPytestFailure {
         }
     }
 
-    /// Returns the failure with the id and the short message of its `line` in the summary.
+    /// Converts the failure, with the id and the short message of its `line` in pytest's summary.
     fn into_failure(self, line: Option<(String, String)>) -> CiFailure {
         let Self { mut failure, kind, name, unmarked, .. } = self;
         let (id, short) = line.unzip();
@@ -315,14 +317,14 @@ impl PendingPytestFailure {
     }
 }
 
-/// Returns true unless `file` belongs to Python or to an installed package.
+/// Returns true unless the path `file` belongs to Python or to an installed package.
 fn is_project_file(file: &str) -> bool {
     let is_installed = ["/site-packages/", "/dist-packages/", "/lib/python3"];
     !file.starts_with('<') && !is_installed.iter().any(|part| file.contains(part))
 }
 
-/// Returns the title in a heading such as `=== FAILURES ===`, whose rules consist of the character
-/// `rule`.
+/// Returns the title in a heading such as `=== FAILURES ===`, which is surrounded by repetitions of
+/// the character `rule`.
 fn ruled_title(line: &str, rule: char) -> Option<&str> {
     let title = line.trim_matches(rule);
     let is_ruled = line.len() >= title.len() + 2 && title.len() > 2;
@@ -330,7 +332,7 @@ fn ruled_title(line: &str, rule: char) -> Option<&str> {
     is_ruled.then_some(title)
 }
 
-/// Parses `2 failed, 1 passed, 1 skipped, 1 error in 0.11s`.
+/// Parses pytest's final counts: `2 failed, 1 passed, 1 skipped, 1 error in 0.11s`.
 fn parse_counts(text: &str) -> Option<CiTestCounts> {
     let (counts, time) = text.rsplit_once(" in ")?;
     let mut found = CiTestCounts::default();

@@ -2,7 +2,7 @@
 
 use super::super::report::{CiFailure, FailureSeverity};
 
-/// A line of pytest's summary: `FAILED test_a.py::test_b - assert 1 == 2`.
+/// A line of pytest's short test summary: `FAILED test_a.py::test_b - assert 1 == 2`.
 pub(super) struct PytestSummaryLine {
     pub(super) kind: PytestSummaryLineKind,
     /// The id of the failed test, and after ` - ` the message. Both can contain ` - `. The
@@ -10,11 +10,11 @@ pub(super) struct PytestSummaryLine {
     text: String,
 }
 
-/// The kind of failure that a line of pytest's summary names.
+/// The kind of failure that a line of pytest's short test summary reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PytestSummaryLineKind {
     Failed,
-    /// A failed subtest, which only runs together with its test.
+    /// A failed subtest. A subtest can only be run together with its test.
     Subtest,
     Error,
 }
@@ -33,8 +33,8 @@ impl PytestSummaryLine {
         })
     }
 
-    /// Returns the id and the message of this line if they concern `name`, the name in the heading
-    /// of a failure.
+    /// Returns the id and the message of this summary line if they concern the test or file `name`,
+    /// which is in a failure's heading.
     pub(super) fn parts_about(&self, name: &str) -> Option<(&str, &str)> {
         let (test, text) = match self.kind {
             PytestSummaryLineKind::Failed | PytestSummaryLineKind::Error => {
@@ -55,8 +55,7 @@ impl PytestSummaryLine {
         Some((&text[..end], text[end..].strip_prefix(" - ").unwrap_or_default()))
     }
 
-    /// Converts this line of the summary to a failure, if pytest printed no heading for that
-    /// failure.
+    /// Converts this summary line to a failure. Used if pytest printed no heading for the failure.
     pub(super) fn into_failure(self) -> CiFailure {
         let (description, line) = self.split_description();
         let (id, message) = split_id(line);
@@ -67,7 +66,7 @@ impl PytestSummaryLine {
         failure.with_place(&file_of_id(id), None, None).with_id(id)
     }
 
-    /// Splits the description of a subtest from the rest of a line of pytest's summary.
+    /// Splits the description of a subtest off the start of this summary line.
     fn split_description(&self) -> (&str, &str) {
         let id = self.text.find("::").filter(|_| self.kind == PytestSummaryLineKind::Subtest);
         let blank = id.and_then(|at| self.text[..at].rfind(' '));
@@ -75,8 +74,8 @@ impl PytestSummaryLine {
     }
 }
 
-/// Splits a line of pytest's summary into id and message. The parameters in an id may contain ` -
-/// `.
+/// Splits a line of pytest's summary into id and message at ` - `. Parameters in the id may also
+/// contain ` - `.
 fn split_id(line: &str) -> (&str, &str) {
     let parameters = line.find('[').filter(|open| !line[..*open].contains(" - "));
     let from = match parameters {
@@ -90,14 +89,14 @@ fn split_id(line: &str) -> (&str, &str) {
     }
 }
 
-/// Returns true if `id` (`tests/test_a.py::TestMore::test_b`) is the id of the test or file `name`
-/// (`TestMore.test_b`).
+/// Returns true if `id`, such as `tests/test_a.py::TestMore::test_b`, is the pytest id of the test
+/// or file `name`, such as `TestMore.test_b`.
 fn is_id_of(id: &str, name: &str) -> bool {
     let test = id.split_once("::").map(|(_, test)| test.replace("::", "."));
     id == name || test.is_some_and(|test| test == name.replace("::", "."))
 }
 
-/// Returns the file in a pytest id.
+/// Returns the path of the test file in the pytest id `id`.
 pub(super) fn file_of_id(id: &str) -> String {
     id.split_once("::").map_or(id, |(file, _)| file).to_owned()
 }

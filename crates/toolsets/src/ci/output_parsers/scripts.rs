@@ -12,59 +12,59 @@ use super::load_errors::TestFileLoadErrors;
 use super::located::{find_place, parse_located};
 use super::tap;
 
-/// The parser of the output of JavaScript tools: node:test, Jest, Vitest, Mocha, TypeScript and
-/// ESLint.
+/// Parser of the output of JavaScript tools: node:test, Jest, Vitest, Mocha, TypeScript and ESLint.
 #[derive(Default)]
 pub(super) struct JavaScriptOutputParser {
     tap: tap::TapParser,
     /// The failed test whose output is being read.
     current: Option<JavaScriptFailureBuilder>,
-    /// The file that a linter currently reports on.
+    /// The file whose findings a linter is currently listing.
     file: Option<String>,
     /// The file, line and column that node:test printed for the next failed test.
     next_place: Option<(String, u32, Option<u32>)>,
-    /// True after Mocha's count of failures, which precedes their details.
+    /// True after Mocha has printed its count of failures. The details of the failures follow.
     is_after_count: bool,
-    /// `true` after the heading of the failed tests in the `dot` format of node:test, which prints
+    /// True after the heading of the failed tests in the `dot` format of node:test, which prints
     /// neither locations nor counts.
     is_after_dots: bool,
     load_errors: TestFileLoadErrors,
     /// The name of the outermost node:test test or suite that is running.
     outermost: Option<String>,
-    /// Name of each failed node:test test inside a test or suite, with the name of the outermost
-    /// test or suite that contains it.
+    /// The name of each failed node:test test that is inside a test or suite, with the name of the
+    /// outermost test or suite that contains it.
     nested: Vec<(String, String)>,
-    /// `true` if node:test counted no suites, so each nested test is inside another test.
+    /// True if node:test counted no suites, so that each nested test is inside a test.
     has_no_suites: bool,
 }
 
 /// The maximum number of failed tests inside other tests that are kept.
 const NESTED_MAX: usize = 1000;
 
-/// Failed JavaScript test whose output is being read.
+/// A failed JavaScript test whose output is being read.
 struct JavaScriptFailureBuilder {
     failure: CiFailure,
     style: JavaScriptReportStyle,
-    /// True after the last line of the failure's reason.
+    /// True after the last line of the failure's message was read.
     is_complete: bool,
-    /// Values that Node prints after the stack trace.
+    /// The compared values that Node prints after the stack trace.
     values: FailedAssertionValues,
 }
 
-/// The JavaScript test runner that reports a failure.
+/// The JavaScript test runner that printed a failure, which determines the format of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JavaScriptReportStyle {
     Jest,
     Vitest,
-    /// Mocha while it prints the name of a test. The name continues until a line that ends with a
-    /// colon.
+    /// Mocha, while it prints the name of a failed test. The name continues until a line that ends
+    /// with a colon.
     MochaName,
     Mocha,
     Node,
 }
 
 impl JavaScriptReportStyle {
-    /// Returns the pattern that selects one test by name. The runner prints this test as `test`.
+    /// Returns the test filter that selects one test by name. The runner prints this test as
+    /// `test`.
     fn pattern_of(self, test: &str) -> String {
         let name = match self {
             // Suites and test, which the pattern joins with spaces.
@@ -155,8 +155,8 @@ impl JavaScriptOutputParser {
         }
     }
 
-    /// Records the test, suite or count in a line of the test tree that node:test prints. `trimmed`
-    /// is `line` without leading blanks.
+    /// Records the test, suite or count in `line`, a line of the test tree that node:test prints.
+    /// `trimmed` is `line` without leading blanks.
     fn read_tree(&mut self, line: &str, trimmed: &str) {
         if let Some(name) = line.strip_prefix("\u{25b6} ") {
             self.outermost = Some(name_without_duration(name).to_owned());
@@ -171,7 +171,8 @@ impl JavaScriptOutputParser {
         }
     }
 
-    /// Returns the failed test whose details start at `line`.
+    /// Returns the failed test whose details start at `line`, and the runner that printed it.
+    /// `trimmed` is `line` without leading blanks.
     fn start_failure(
         &mut self,
         line: &str,
@@ -288,7 +289,7 @@ impl JavaScriptFailureBuilder {
     }
 }
 
-/// Returns the name of a test in `printed`, e.g. `adds (0.4ms)`.
+/// Returns the test name in `printed` without the duration that follows, as in `adds (0.4ms)`.
 fn name_without_duration(printed: &str) -> &str {
     match printed.rsplit_once(" (") {
         Some((name, duration)) if duration.ends_with("ms)") => name,
@@ -332,7 +333,7 @@ fn add_counts(line: &str, found: &mut OutputParserFindings) -> bool {
     true
 }
 
-/// Parses `3:5  error  message  rule`, for a file named on an earlier line.
+/// Parses `3:5  error  message  rule`, a finding of ESLint in `file`, which an earlier line names.
 fn parse_lint_line(line: &str, file: &str) -> Option<CiFailure> {
     let (at, rest) = line.split_once(' ')?;
     let (row, column) = at.split_once(':')?;

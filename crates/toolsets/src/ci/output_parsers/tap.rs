@@ -6,37 +6,37 @@ use super::escape_pattern;
 use super::findings::OutputParserFindings;
 use super::located::find_place;
 
-/// The maximum number of failures that are kept until the tests that contain them have ended.
+/// The maximum number of failures that are kept until the tests or suites that contain them have
+/// ended.
 const NESTED_MAX: usize = 1000;
 
-/// The parser of test results and of the YAML notes on failed tests.
+/// Parser of the Test Anything Protocol: test results, and YAML notes on failed tests.
 #[derive(Default)]
 pub(super) struct TapParser {
     /// The failed test whose YAML notes are being read.
     current: Option<TapTestFailure>,
-    /// Failures inside a test or suite that has not ended, each with an indentation. The
-    /// indentation is that of the last ended test or suite that contains the failure, or of the
-    /// failed test itself.
+    /// Failures inside a test or suite that has not ended. Each has the indentation of the last
+    /// ended test or suite around it, or of the failed test itself.
     nested: Vec<(usize, CiFailure)>,
 }
 
-/// Failed test whose YAML notes are being read.
+/// A failed test whose YAML notes are being read.
 struct TapTestFailure {
     failure: CiFailure,
     /// The indentation of the test's result line.
     indent: usize,
-    /// The multi-line note that is being read.
+    /// The multi-line YAML note that is being read.
     block: Option<TapNoteBlock>,
     values: FailedAssertionValues,
     /// True if the test failed only because its subtests failed.
     has_failed_subtests: bool,
-    /// True for a suite, which runs its tests even if a filter does not select it.
+    /// True for a suite. A suite runs its tests even if a test filter does not match the suite.
     is_suite: bool,
-    /// True after the start of the YAML notes about a failed test.
+    /// True after the start of the YAML notes about the failed test.
     has_notes: bool,
 }
 
-/// A note of several lines in the YAML about a failed test.
+/// A YAML note of several lines about a failed test.
 #[derive(Debug, Clone, Copy)]
 struct TapNoteBlock {
     /// The indentation of the note's key.
@@ -44,7 +44,7 @@ struct TapNoteBlock {
     note: TapNoteKind,
 }
 
-/// The kind of a note in the YAML about a failed test: error, expected value or actual value.
+/// The kind of a YAML note about a failed test: error, expected value or actual value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TapNoteKind {
     Error,
@@ -53,7 +53,8 @@ enum TapNoteKind {
 }
 
 impl TapParser {
-    /// Reads a line of a program's output. Returns `true` if it belongs to the TAP protocol.
+    /// Reads a line of a program's output, and adds failures and counts to `found`. Returns true if
+    /// the line belongs to the TAP protocol.
     pub(super) fn read_line(&mut self, line: &str, found: &mut OutputParserFindings) -> bool {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();
@@ -134,9 +135,9 @@ impl TapParser {
         }
     }
 
-    /// Ends the test or suite at `indent`. `id` is `None` for a suite. Failures inside a test get
-    /// the test's `id`, because a filter that selects only a subtest would leave out the test that
-    /// starts it.
+    /// Processes the end of the test or suite whose lines are indented by `indent`. `id` is the
+    /// test's filter, or `None` for a suite. Failures inside a test get the test's `id`, because a
+    /// filter that selects only a subtest would skip the test that starts it.
     fn close_level(&mut self, indent: usize, id: Option<&str>) {
         for (level, failure) in self.nested.iter_mut().filter(|(level, _)| *level > indent) {
             *level = indent;

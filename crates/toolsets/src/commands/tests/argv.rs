@@ -1,4 +1,4 @@
-//! Tests that arguments become words of the command line, and cannot become other words.
+//! Tests that argument values become words of the command line, and cannot act as other words.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,8 +9,8 @@ use super::super::argument::CommandArgumentValues;
 use super::super::template::ArgvTemplateItem;
 use super::{CommandTestBench, argv_of, declaration, load, object, refusal};
 
-/// Returns the command line for `input`, with the `argv` and `args` that `rest` declares. A refusal
-/// is a JSON Pointer and a message.
+/// Returns the command line for `input`, if `rest` declares `argv` and `args`. A refusal is a JSON
+/// Pointer and a message.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
     let declared = load(&declaration("p", rest)).unwrap().remove(0);
     let input = object(declared.normalised(input));

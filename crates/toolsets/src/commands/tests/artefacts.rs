@@ -1,4 +1,4 @@
-//! Tests of artefacts: the files that a command wrote in the workspace, and no others.
+//! Tests that the artefacts of a command are exactly the files that it wrote in the workspace.
 
 use std::fs;
 use std::os::unix::fs::symlink;

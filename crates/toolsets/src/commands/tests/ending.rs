@@ -1,4 +1,4 @@
-//! Tests of the exit, the environment and the events of commands.
+//! Tests of the exit codes, the environment and the events of declared commands.
 
 use std::time::{Duration, Instant};
 
@@ -200,7 +200,7 @@ async fn a_missing_directory_is_reported_by_the_call() {
     );
 }
 
-/// Returns `true` if a process with `word` on its command line is alive.
+/// Returns true if a process with `word` on its command line is running.
 fn is_alive(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {

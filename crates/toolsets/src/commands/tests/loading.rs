@@ -1,4 +1,4 @@
-//! Tests of errors in declarations, with their location and fix, and of packs.
+//! Tests of command packs, and of errors in declarations, with their location and fix.
 
 use std::fs;
 use std::path::Path;

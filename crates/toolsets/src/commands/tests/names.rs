@@ -1,4 +1,4 @@
-//! Tests of argument aliases, and of the specification of a tool.
+//! Tests of argument aliases, and of the tool specification of a declared command.
 
 use serde_json::{Value, json};
 use toolgate_contract::Effects;

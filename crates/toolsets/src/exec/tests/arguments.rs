@@ -1,4 +1,4 @@
-//! Tests that arguments and standard input are passed as data.
+//! Tests that programs receive arguments and standard input as data, never as code.
 
 use serde_json::json;
 

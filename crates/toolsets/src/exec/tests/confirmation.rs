@@ -1,4 +1,4 @@
-//! Tests of confirmations by a person, and of the trace context of programs.
+//! Tests that a person confirms programs, and that programs receive the trace context.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use toolgate_contract::{
 use super::{ExecTestBench, ctx};
 use crate::exec::ExecSettings;
 
-/// A test person who answers each question with the answer that was set.
+/// A simulated person who gives every question the same answer.
 struct ConstantAnswerSender {
     choice: ElicitationAnswer,
     asked: Mutex<Vec<(String, String)>>,
@@ -49,8 +49,8 @@ fn bench(confirm: &[&str]) -> ExecTestBench {
     ExecTestBench::with(&ExecSettings { confirm, ..ExecSettings::default() })
 }
 
-/// Returns the number of times that a person is asked for `input` with the setting `exec.confirm`
-/// set to `confirm`.
+/// Returns the number of questions that a call with `input` asks, if the setting `exec.confirm` is
+/// `confirm`.
 async fn question_count(confirm: &[&str], input: Value) -> usize {
     let (person, ctx) = person(yes());
     bench(confirm).call("exec.run", &ctx, input).await.expect("it runs");

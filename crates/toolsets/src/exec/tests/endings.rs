@@ -1,4 +1,4 @@
-//! Tests of the end of programs. No process may be left.
+//! Tests that programs end without leaving processes behind.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ async fn output_before_the_timeout_is_in_the_result() {
     assert!(note.ends_with(" ms; set `timeout_ms` for more time, up to 600000"), "{note}");
 }
 
-/// Runs `script` until the script times out, and checks that no process is left. `$1` in the script
-/// is a unique sleep duration.
+/// Runs `script` until it times out, and checks that no process is left. `$1` in the script is a
+/// unique sleep duration, by which its processes are found.
 async fn check_timed_out(script: &str) {
     let bench = ExecTestBench::new();
     let sleep = unique_sleep();
@@ -87,8 +87,8 @@ async fn a_timeout_ends_a_program_that_keeps_forking() {
     check_timed_out("f() { sleep $1 & (setsid sleep $1 &); sleep 0.02; f $1; }; f $1").await;
 }
 
-/// Runs `script`, which leaves child processes, and checks that the call returns without waiting
-/// for them.
+/// Runs `script`, which leaves child processes running. Checks that the call returns without
+/// waiting for them, and ends them.
 async fn check_children_ended(script: &str) {
     let bench = ExecTestBench::new();
     let sleep = unique_sleep();

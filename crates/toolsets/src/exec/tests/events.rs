@@ -1,4 +1,4 @@
-//! Tests of the events while a program runs.
+//! Tests of the events that a call sends while its program runs.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind, ToolContext}
 
 use super::{ExecTestBench, ToolCallResult, ctx};
 
-/// Runs a program with `input`, and returns the result and the events with their times.
+/// Calls `exec.run` with `input`. Returns the result, and the events with their times since the
+/// start.
 async fn run_with_events(input: Value) -> (ToolCallResult, Vec<(Duration, CallEvent)>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let started = Instant::now();
@@ -22,7 +23,7 @@ async fn run_with_events(input: Value) -> (ToolCallResult, Vec<(Duration, CallEv
     (ran, events)
 }
 
-/// Joins the output events of one stream.
+/// Returns the output in the events of `stream`, joined.
 fn joined_output(events: &[(Duration, CallEvent)], stream: OutputStreamKind) -> String {
     let chunks = events.iter().filter_map(|(_, event)| match event {
         CallEvent::ProgramOutput { stream: of, text } => (*of == stream).then_some(text.as_str()),

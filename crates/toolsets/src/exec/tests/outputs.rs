@@ -1,4 +1,4 @@
-//! Tests of program output that is complete, or cut and stored, with little memory.
+//! Tests that a program's output is complete, or cut and stored, and that this takes little memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use toolgate_contract::{Caller, ToolContext, ToolErrorKind};
 use super::{ExecTestBench, ToolCallResult, ctx, pointer, until};
 use crate::exec::{ExecSettings, StoredOutputLimits};
 
-/// Creates a test bench whose stored output has the limits `stored_output`.
+/// Creates a test bench with the limits `stored_output` for stored output.
 fn storing(stored_output: StoredOutputLimits) -> ExecTestBench {
     ExecTestBench::with(&ExecSettings { stored_output, ..ExecSettings::default() })
 }
 
-/// Decodes the output `text` of a result, which has the encoding `encoding`.
+/// Decodes `text`, a program output in a result, which has the encoding `encoding`.
 fn decode(text: &Value, encoding: &Value) -> Vec<u8> {
     let text = text.as_str().expect("a string");
     if encoding == "base64" { STANDARD.decode(text).expect("valid base64") } else { text.into() }
 }
 
-/// Reads all of the stored output `stream`, at most `max_bytes` per call.
+/// Reads all output of `stream` that is stored under `id`, at most `max_bytes` per call.
 async fn read_all(bench: &ExecTestBench, id: &Value, stream: &str, max_bytes: u64) -> Vec<u8> {
     let mut whole = Vec::new();
     let mut next = json!(0);
@@ -297,7 +297,7 @@ async fn stored_outputs_stay_within_their_size_limit() {
     assert_eq!(huge.value["output_id"], Value::Null);
 }
 
-/// Returns the peak memory of this process, in KiB.
+/// Returns the peak memory of the test process, in KiB.
 fn peak_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

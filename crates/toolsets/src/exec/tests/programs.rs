@@ -1,4 +1,4 @@
-//! Tests of finding a program, and of the errors if there is none.
+//! Tests that programs are found, and that errors explain why a program is missing.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -11,26 +11,27 @@ use toolgate_contract::ToolError;
 use super::plan::ReplacedSpan;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// Time limit for a minimal diff. After it, the diff algorithm prefers speed to brevity.
+/// The time in which a diff is minimal. After this time, the diff algorithm prefers speed to
+/// brevity.
 const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
-/// Unchanged lines that a diff shows around a change.
+/// The number of unchanged lines that a diff shows before and after a change.
 const CONTEXT_LINES: usize = 3;
 
-/// Largest number of lines of the old and of the new text that are compared in one step. Each line
-/// takes about 100 bytes of memory during the comparison.
+/// The maximum number of lines of each of two texts that are compared in one step. Each line takes
+/// about 100 bytes of memory during the comparison.
 const PART_LINES_MAX: usize = 100_000;
-/// Minimum size to which the compared text is cut, in bytes. A longer text is cut if the diff would
-/// be far too long.
+/// The minimum size to which the text for a diff is cut, in bytes. The text is only cut if the diff
+/// would be far too long.
 const PART_BYTES_MIN: usize = 1 << 20;
 
-/// Ranges of the old and the new text that are compared in one step.
+/// The byte ranges of the old and the new text that are compared in one step.
 struct DiffRangePair {
     in_old: Range<usize>,
     in_new: Range<usize>,
 }
 
-/// Returns the unified diff from `old` to `new`, cut to `limit` bytes, and true if the diff was
-/// cut.
+/// Returns the unified diff from `old` to `new`, cut to `limit` bytes. The bool is true if the diff
+/// was cut.
 ///
 /// A diff takes many times the memory of its input, so only the text around the replaced `spans` is
 /// compared.
@@ -97,8 +98,8 @@ fn first_lines(text: &str) -> (Vec<&str>, bool) {
     (first, is_all)
 }
 
-/// Returns the ranges of `old` and `new` that contain changes and their context lines, and true if
-/// the ranges cover all changes.
+/// Returns the ranges of `old` and `new` that contain changes and their context lines. The bool is
+/// true if the ranges cover all changes.
 ///
 /// Two ranges are always separated by more lines than the context lines of both.
 fn changed_parts(
@@ -139,7 +140,7 @@ fn changed_parts(
 }
 
 /// Returns the lengths in bytes of the equal start and the equal end of `old` and `new`. Both
-/// consist of complete lines, without the lines that the diff shows as context.
+/// consist of complete lines, and exclude the lines that the diff shows as context.
 fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - same;
@@ -155,8 +156,8 @@ fn common_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
     (from + 1, whole_line_tail(old, same_tail))
 }
 
-/// Shortens the last `len` bytes of `text` to complete lines, without the lines that the diff shows
-/// as context. Returns the shortened length in bytes.
+/// Shortens the last `len` bytes of `text` to complete lines, and removes the lines that the diff
+/// shows as context. Returns the remaining length in bytes.
 fn whole_line_tail(text: &[u8], len: usize) -> usize {
     let mut rest = &text[text.len() - len..];
     for _ in 0..=CONTEXT_LINES {
@@ -166,8 +167,8 @@ fn whole_line_tail(text: &[u8], len: usize) -> usize {
     rest.len()
 }
 
-/// Returns the hunk header `header` (`@@ -1,3 +1,4 @@`) with its line numbers increased by `lines`,
-/// for the old and the new text.
+/// Returns the hunk header `header` (`@@ -1,3 +1,4 @@`) with its two line numbers increased by
+/// `lines`, which contains the amounts for the old and the new text.
 fn shift_hunk_header(header: &str, lines: (usize, usize)) -> String {
     let parts = header.split(' ').map(|part| {
         let (sign, range, lines) = match part.split_at_checked(1) {

@@ -1,4 +1,4 @@
-//! The text of a file to edit, and the edits that are allowed if the file is not UTF-8.
+//! Decodes the text of a file for editing, and restricts the edits if the file is not UTF-8.
 //!
 //! UTF-16 is converted to UTF-8 and back. Other encodings are only guessed, so their bytes stay
 //! unchanged, and an edit may only replace and insert ASCII.
@@ -12,13 +12,13 @@ use super::plan::{EditPlan, PlannedTextChange, all_by_text};
 use crate::text_encoding::TextEncoding;
 use toolgate_world::root::quoted_path;
 
-/// The smallest byte that can end a character of a multibyte encoding.
+/// The smallest byte that can end a character of a multibyte encoding that is not UTF-8.
 const TRAIL_BYTE_MIN: u8 = 0x30;
 
 /// The text of a file, decoded for editing. The edited text can be converted back to the bytes of
 /// the file.
 pub(super) struct EncodedFileText<'f> {
-    /// The text: in UTF-8, or in an encoding that contains ASCII.
+    /// The text of the file, in UTF-8 or in an encoding that contains ASCII.
     pub(super) bytes: Cow<'f, [u8]>,
     encoding: TextEncoding,
     path: &'f str,
@@ -67,7 +67,7 @@ impl<'f> EncodedFileText<'f> {
         Ok(text)
     }
 
-    /// Checks that each text that `plan` replaces begins at the start of a character. `changes` are
+    /// Checks that no text that `plan` replaces begins inside a multibyte character. `changes` are
     /// the changes of the plan.
     pub(super) fn check_plan(
         &self,
@@ -84,8 +84,8 @@ impl<'f> EncodedFileText<'f> {
         Ok(())
     }
 
-    /// Returns the maximum size of the edited text in bytes, for a file of at most `file_bytes_max`
-    /// bytes.
+    /// Returns the maximum size of the decoded text after the edit, in bytes. `file_bytes_max` is
+    /// the maximum size of the file.
     pub(super) fn bytes_max(&self, file_bytes_max: u64) -> u64 {
         match self.encoding {
             // Two bytes of UTF-16 are up to three bytes of UTF-8.
@@ -108,7 +108,7 @@ impl<'f> EncodedFileText<'f> {
         }
     }
 
-    /// Checks that `changes` contain only ASCII if the encoding is only guessed.
+    /// Fails if `changes` contain text that is not ASCII and the file's encoding is only guessed.
     fn check_ascii(&self, changes: &[PlannedTextChange<'_>]) -> Result<(), ToolError> {
         let TextEncoding::Legacy(_) = self.encoding else { return Ok(()) };
         for (edit, change) in changes.iter().enumerate() {

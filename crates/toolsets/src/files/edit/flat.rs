@@ -1,20 +1,20 @@
-//! Text of a file with every line ending as `\n`, and the mapping back to the bytes of the file.
+//! Text of a file with `\n` for every line ending, and the mapping back to the bytes of the file.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memmem};
 
-/// Number of bytes in each block for which the number of preceding newlines is stored.
+/// The size in bytes of the blocks for which the number of preceding newlines is stored.
 const BLOCK_BYTES: usize = 4 << 10;
-/// The byte order mark in UTF-8. It precedes the first line and is not part of it.
+/// The byte order mark in UTF-8. It precedes the first line of a file and is not part of that line.
 pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Text of a file with `\r\n` replaced by `\n`.
+/// The text of a file with `\r\n` replaced by `\n`.
 pub(super) struct LfNormalizedText<'f> {
     pub(super) text: Cow<'f, [u8]>,
     /// Byte offsets of the newlines in `text` that are `\r\n` in the file.
     crlf_newlines: Vec<usize>,
-    /// Number of newlines before each block of the text; the last element is the total.
+    /// The number of newlines before each block of the text. The last element is the total number.
     newlines_before_block: Vec<usize>,
 }
 
@@ -48,12 +48,12 @@ impl<'f> LfNormalizedText<'f> {
         Self { text, crlf_newlines, newlines_before_block }
     }
 
-    /// Converts `at`, a byte offset in the text, to a byte offset in the file.
+    /// Converts `at`, a byte offset in the normalized text, to a byte offset in the file.
     pub(super) fn file_offset(&self, at: usize) -> usize {
         at + self.crlf_newlines.partition_point(|&newline| newline < at)
     }
 
-    /// Converts `at`, a byte offset in the file, to a byte offset in the text.
+    /// Converts `at`, a byte offset in the file, to a byte offset in the normalized text.
     pub(super) fn text_offset(&self, at: usize) -> usize {
         let passed = |before: usize| self.crlf_newlines[before] + before < at;
         let mut low = 0;
@@ -70,7 +70,7 @@ impl<'f> LfNormalizedText<'f> {
         self.newline_count() as u64 + u64::from(self.lacks_final_newline())
     }
 
-    /// Returns true if the last line of the text has no newline.
+    /// Returns true if the text does not end with a newline.
     pub(super) fn lacks_final_newline(&self) -> bool {
         self.text[self.first_line_start()..].last().is_some_and(|&last| last != b'\n')
     }
@@ -80,8 +80,8 @@ impl<'f> LfNormalizedText<'f> {
         self.newlines_before(at) as u64 + 1
     }
 
-    /// Returns the byte offset at which line `line` starts, or the end of the text if there is no
-    /// such line.
+    /// Returns the byte offset at which line number `line`, from 1, starts. Returns the end of the
+    /// text if there are fewer lines.
     pub(super) fn line_start(&self, line: u64) -> usize {
         let Some(before) = line.checked_sub(2) else { return self.first_line_start() };
         let nth = usize::try_from(before).unwrap_or(usize::MAX);
@@ -115,9 +115,10 @@ impl<'f> LfNormalizedText<'f> {
             .map(|at| from + at)
     }
 
-    /// Returns `new` as complete lines that replace the text from offset `from` to `to`.
+    /// Returns `new` as complete lines, to replace the text from offset `from` to `to`.
     ///
-    /// The edited file ends with a newline if and only if the original file does.
+    /// Adds or removes a final newline, so that the edited file ends with a newline if and only if
+    /// the original file does.
     pub(super) fn as_lines(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
         let mut lines = normalize_newlines(new).into_owned();
         if lines.is_empty() {
@@ -135,8 +136,8 @@ impl<'f> LfNormalizedText<'f> {
         lines
     }
 
-    /// Returns `new` with the line endings of the text that it replaces, from offset `from` to
-    /// `to`.
+    /// Returns `new` with the line endings of the text between the offsets `from` and `to`, which
+    /// `new` replaces.
     pub(super) fn with_original_endings<'n>(
         &self,
         from: usize,
@@ -177,8 +178,8 @@ impl<'f> LfNormalizedText<'f> {
         self.crlf_newlines.binary_search(&newline).is_ok()
     }
 
-    /// Returns true if the line that contains the offset `at` ends with `\r\n`. If this line has no
-    /// newline, the previous line decides.
+    /// Returns true if the line that contains the offset `at` ends with `\r\n` in the file. If this
+    /// line has no newline, the line before it decides.
     fn is_crlf_near(&self, at: usize) -> bool {
         let before = self.newlines_before(at);
         self.nth_newline(before)
@@ -187,8 +188,8 @@ impl<'f> LfNormalizedText<'f> {
     }
 }
 
-/// Returns `text` with `\r\n` instead of `\n` at each newline for whose number, from 0, `is_return`
-/// returns true.
+/// Returns `text` with `\r\n` instead of `\n` at the newlines for which `is_return` returns true.
+/// The argument of `is_return` is the newline's number, from 0.
 fn apply_line_endings(text: &[u8], is_return: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut ended = Vec::with_capacity(text.len() + text.len() / 16);
     for (line, piece) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {

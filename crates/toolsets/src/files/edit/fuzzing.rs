@@ -1,4 +1,4 @@
-//! Fuzz target: compares an edit and its diff with a simple model.
+//! Fuzz target that compares an edit and its diff with a simple model.
 //!
 //! The input is a file and its changes, separated by the byte 0x1f. A change is `old`, the byte
 //! 0x1e and `new`. A change by lines has a first and a last line (`2,3`) instead of `old`.
@@ -10,8 +10,8 @@ use super::plan::{
 };
 use toolgate_world::root::DiskWorkMonitor;
 
-/// Makes the edit that the fuzz input `bytes` describes, and applies its diff. Panics if the
-/// results differ.
+/// Makes the edit that the fuzz input `bytes` describes, and applies its diff. Panics if the edited
+/// text differs from the model or from the patched text.
 pub(crate) fn check_edit(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut parts = text.split('\u{1f}');
@@ -31,8 +31,8 @@ pub(crate) fn check_edit(bytes: &[u8]) {
     check_patch(file, &edited, &plan);
 }
 
-/// Panics if `edited` differs from the result of a simple model for `change`. Does nothing if the
-/// model does not cover the change.
+/// Panics if `edited`, the result of the edit `change`, differs from that of a simple model. Does
+/// nothing if the model does not cover the change.
 fn compare_with_model(file: &str, change: &PlannedTextChange<'_>, edited: &str) {
     let flat = |text: &str| text.replace("\r\n", "\n");
     match change {

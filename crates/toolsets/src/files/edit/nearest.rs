@@ -1,5 +1,4 @@
-//! Explains why a text is not in a file: finds the most similar text in the file and describes the
-//! difference.
+//! Explains why a text is not in a file: finds the most similar text and describes the difference.
 //!
 //! Both texts are compared without whitespace, with plain quotes and dashes, and in canonical
 //! decomposition. Binary search finds the longest start (or end) of the text that the file
@@ -13,17 +12,18 @@ use super::flat::LfNormalizedText;
 use super::numbered::unnumbered;
 use toolgate_world::root::quoted_path;
 
-/// Largest file that is searched for text similar to a missing text, in bytes.
+/// The maximum size of a file that is searched for text similar to a missing text, in bytes.
 const FILE_BYTES_MAX: usize = 2 << 20;
-/// Longest text that the advice quotes, in bytes. For a longer text, the advice says only what to
-/// change.
+/// The maximum length of a text that the advice quotes, in bytes. For a longer text, the advice
+/// says only what to change.
 const ADVICE_BYTES_MAX: usize = 2 << 10;
-/// Longest line that the advice quotes completely, in bytes.
+/// The maximum length of a line that the advice quotes completely, in bytes.
 const LINE_BYTES_MAX: usize = 200;
-/// Minimum number of equal bytes for a text to count as similar.
+/// The minimum number of equal bytes at which a text counts as similar.
 const COMMON_BYTES_MIN: usize = 8;
 
-/// Explains why `old` is not in the file at `path`, and suggests a fix.
+/// Explains why the text `old` is not in the file at `path`, and suggests a fix. `flat` is the
+/// content of the file.
 pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &str) -> String {
     let path = quoted_path(path);
     let without = std::str::from_utf8(old).map(unnumbered).unwrap_or_default();
@@ -104,8 +104,8 @@ pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &st
     )
 }
 
-/// Describes how the most similar text in the file differs from `old`, and suggests text or lines
-/// that match.
+/// Describes how the most similar text in the file differs from `old`, and suggests a fix. `what`
+/// names the kind of difference, such as `letter case`.
 fn describe_near_match(
     what: &str,
     flat: &LfNormalizedText<'_>,
@@ -169,7 +169,7 @@ fn describe_near_match(
     )
 }
 
-/// Names the kind of difference between `found` and `old` in a few words.
+/// Names the type of difference between `found` and `old` in a few words.
 fn describe_difference(found: &[u8], old: &[u8]) -> &'static str {
     let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
     let a = &found[..indent(found)];
@@ -204,7 +204,8 @@ fn differs_in_normalization(found: &[u8], old: &[u8]) -> bool {
     found.nfd().eq(old.nfd())
 }
 
-/// Length and offset of the part of a missing text that the file contains.
+/// The longest start or end of a missing text that the file contains: its length, and its offset in
+/// the file.
 #[derive(Clone, Copy)]
 struct CommonSubstring {
     len: usize,
@@ -212,7 +213,8 @@ struct CommonSubstring {
 }
 
 /// Returns the greatest length up to that of `text` for which `find` succeeds, and the offset that
-/// `find` returns. If `find` succeeds for a length, it must succeed for every shorter length.
+/// `find` returns for it. If `find` succeeds for a length, it must succeed for every shorter
+/// length.
 fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonSubstring {
     let mut best = CommonSubstring { len: 0, at: 0 };
     let mut low = 1;
@@ -234,8 +236,8 @@ fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonS
     best
 }
 
-/// Text without whitespace, with plain quotes and dashes and decomposed letters. Each byte has its
-/// position in the original text.
+/// A text for comparison: without whitespace, with plain quotes and dashes, and with decomposed
+/// letters. Each byte has its offset in the original text.
 struct ComparableText {
     bytes: Vec<u8>,
     origin_starts: Vec<usize>,
@@ -282,20 +284,21 @@ impl ComparableText {
         self.bytes.to_ascii_lowercase()
     }
 
-    /// Returns the offset in the original text of the comparable byte `at`, if this byte exists.
+    /// Returns the offset in the original text of the comparable text's byte at index `at`. Returns
+    /// `None` if there is no such byte.
     fn origin(&self, at: usize) -> Option<usize> {
         self.origin_starts.get(at).copied()
     }
 
-    /// Returns the offset in the original text of the comparable byte before `at`, if this byte
-    /// exists.
+    /// Returns the offset in the original text of the comparable text's byte before index `at`.
+    /// Returns `None` if there is no such byte.
     fn origin_before(&self, at: usize) -> Option<usize> {
         at.checked_sub(1).and_then(|at| self.origin(at))
     }
 }
 
-/// Returns the bytes that represent `c` in comparisons, such as a plain quote for a typographic
-/// one. Returns no bytes for whitespace and invisible characters.
+/// Returns the bytes that represent `c` in comparisons: for example, `"` for a typographic quote.
+/// Returns no bytes for whitespace and invisible characters.
 fn comparable_form(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     match c {
         c if c.is_whitespace() => b"",
@@ -308,8 +311,8 @@ fn comparable_form(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     }
 }
 
-/// Returns the line of `text` that contains the offset `at`, escaped. Of a long line, returns only
-/// the part around `at`.
+/// Returns the line of `text` that contains the offset `at`, as an escaped string. Cuts a long line
+/// to the text around `at`.
 fn quote_line_at(text: &[u8], at: usize) -> String {
     let at = at.min(text.len());
     let from = memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);

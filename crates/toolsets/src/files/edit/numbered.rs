@@ -1,7 +1,8 @@
-//! Text whose lines begin with their numbers, as many programs print files.
+//! Removes line numbers from text in which each line begins with its number, as many programs print
+//! files.
 
-/// Returns `old` without its line numbers, once for each separator style that fits. Returns nothing
-/// if the lines of `old` are not numbered consecutively.
+/// Returns `old` without its line numbers, once for each style of separator that fits. Returns an
+/// empty list if the lines of `old` are not numbered consecutively.
 pub(super) fn unnumbered(old: &str) -> Vec<String> {
     let (body, end) = old.strip_suffix('\n').map_or((old, ""), |body| (body, "\n"));
     let numbered: Option<Vec<_>> = body.split('\n').map(split_number).collect();
@@ -22,7 +23,8 @@ pub(super) fn unnumbered(old: &str) -> Vec<String> {
     [whole(&|line| Some(line.to_owned())), whole(&spaced)].into_iter().flatten().collect()
 }
 
-/// Splits `line` into its leading line number and the text after the number.
+/// Splits `line` into its leading line number and the text after the separator. Returns `None` if
+/// `line` has no number.
 fn split_number(line: &str) -> Option<(u64, &str)> {
     let line = line.trim_start_matches([' ', '\t']);
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! Plans an edit: resolves the requested changes to byte ranges and replacements.
+//! Plans an edit: converts the requested changes to byte ranges and their replacements.
 
 use std::borrow::Cow;
 
@@ -10,20 +10,22 @@ use super::nearest;
 use crate::counted::counted;
 use toolgate_world::root::{DiskWorkMonitor, quoted_path};
 
-/// Maximum number of replacements in one file by one call. Each replacement takes memory.
+/// The maximum number of replacements in one file by one call, because each takes memory.
 const PLACES_MAX: usize = 1_000_000;
-/// Maximum number of line numbers that an error lists if a text occurs several times.
+/// The maximum number of line numbers that an error lists if the text to replace occurs several
+/// times.
 const PLACES_LISTED_MAX: usize = 10;
 
-/// Change to a file that was validated but not written.
+/// A change to a file that was validated but not yet located in the file.
 pub(super) enum PlannedTextChange<'c> {
-    /// Replaces the text `old` by `new`, if it occurs as often as `times` requires.
+    /// Replaces the text `old` with `new`, if `old` occurs as often as `times` requires.
     Text { old: &'c str, new: &'c str, times: RequiredOccurrences },
-    /// Replaces the lines from `first` up to, but not including, `end` by `new`.
+    /// Replaces the lines from `first` up to, but not including, `end` with `new`. Lines count from
+    /// 1.
     Lines { first: u64, end: u64, new: &'c str },
 }
 
-/// Required number of occurrences of the text to replace.
+/// The number of times that the text to replace must occur in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredOccurrences {
     Once,
@@ -31,28 +33,28 @@ pub(super) enum RequiredOccurrences {
     Exactly(u64),
 }
 
-/// Range of bytes of the file to replace, from `from` up to `to`.
+/// A byte range of the file to replace, from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplacedSpan<'c> {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Replacement text. It is borrowed from the change, unless its line endings had to be
+    /// The replacement. It is borrowed from the change, unless its line endings had to be
     /// converted.
     pub(super) new: Cow<'c, [u8]>,
-    /// Index in the call of the change to which this span belongs.
+    /// The index of the change in the call to which this span belongs.
     pub(super) edit: usize,
 }
 
-/// Validated replacements for a file.
+/// The validated replacements for a file.
 pub(super) struct EditPlan<'c> {
-    /// Spans of the file to replace, in order and without overlap.
+    /// The ranges of the file to replace, in order and without overlap.
     pub(super) spans: Vec<ReplacedSpan<'c>>,
-    /// `true` if the edit deletes a last line without a newline. The previous line then also loses
-    /// its newline.
+    /// True if the edit deletes the last line of a file that does not end with a newline. The new
+    /// last line then also loses its newline.
     drops_final_newline: bool,
 }
 
-/// Returns true if every change finds the text to replace by its content, not by line numbers.
+/// Returns true if every change identifies the text to replace by content, not by line numbers.
 pub(super) fn all_by_text(changes: &[PlannedTextChange<'_>]) -> bool {
     changes.iter().all(|change| match change {
         PlannedTextChange::Text { .. } => true,
@@ -60,7 +62,7 @@ pub(super) fn all_by_text(changes: &[PlannedTextChange<'_>]) -> bool {
     })
 }
 
-/// Validates `change`, which has the index `at` in the call.
+/// Validates `change`, which has the index `at` in the call, without reading the file.
 pub(super) fn validate_change(
     at: usize,
     change: &super::FileEditChange,
@@ -107,7 +109,7 @@ pub(super) fn validate_change(
     }
 }
 
-/// Resolves `changes` to spans of the file content `bytes`. The edited file may have at most
+/// Converts `changes` to replacements in the file content `bytes`. The edited file may have at most
 /// `bytes_max` bytes.
 ///
 /// # Errors
@@ -186,11 +188,11 @@ pub(super) fn plan_edit<'c>(
     Ok(EditPlan { spans, drops_final_newline })
 }
 
-/// Budget for the memory of all replacements in one call.
+/// Budget for the number and size of all replacements in one file, which limits their memory.
 struct EditMemoryBudget<'p> {
     path: &'p str,
     bytes_max: u64,
-    /// Bytes of all replacements that were counted so far.
+    /// The total size of the replacements that were counted so far, in bytes.
     bytes: u64,
     places: usize,
 }
@@ -200,7 +202,8 @@ impl<'p> EditMemoryBudget<'p> {
         Self { path, bytes_max, bytes: 0, places: 0 }
     }
 
-    /// Adds `count` replacements of the change `edit` to the budget, before they take memory.
+    /// Adds `count` replacements of the change with the index `edit` to the budget, before they
+    /// take memory.
     ///
     /// # Errors
     /// Fails if the call would make too many replacements.
@@ -216,7 +219,7 @@ impl<'p> EditMemoryBudget<'p> {
         Err(ToolError::invalid(format!("/edits/{edit}/old"), message))
     }
 
-    /// Adds the bytes of one replacement to the budget.
+    /// Adds a replacement of `bytes` bytes to the budget.
     ///
     /// # Errors
     /// Fails if all replacements together exceed the maximum size of the edited file.
@@ -228,8 +231,8 @@ impl<'p> EditMemoryBudget<'p> {
         Err(self.too_large(&format!("more than {}", self.bytes_max)))
     }
 
-    /// Checks the size of the file after the replacements `spans`. `len` is its size before the
-    /// edit, in bytes.
+    /// Fails if the file would be too large after the replacements `spans`. `len` is the size of
+    /// the file before the edit, in bytes.
     fn check_size(&self, len: usize, spans: &[ReplacedSpan<'_>]) -> Result<(), ToolError> {
         let removed: usize = spans.iter().map(|span| span.to - span.from).sum();
         let size = (len - removed) as u64 + self.bytes;
@@ -246,7 +249,7 @@ impl<'p> EditMemoryBudget<'p> {
     }
 }
 
-/// Returns the file content `bytes` with the replacements of `plan`.
+/// Returns the file content `bytes` with the replacements of `plan` made.
 pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     let EditPlan { spans, drops_final_newline } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
@@ -265,13 +268,14 @@ pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     new
 }
 
-/// Reason why a text to replace does not match the file.
+/// The reason why a text to replace does not match the file.
 enum OldTextMatchError {
     Absent,
     Mismatch(String),
 }
 
-/// Returns the byte offsets of `old` in the text, in which `\n` is the only line ending.
+/// Returns the byte offsets of `old` in `flat`. Fails if `old` does not occur as often as `times`
+/// requires.
 fn find_places(
     flat: &LfNormalizedText<'_>,
     old: &[u8],
@@ -356,8 +360,8 @@ fn explain_absence(
     nearest::explain_missing(flat, old, path)
 }
 
-/// Returns the byte range of the lines from `first` up to `end`, in the text in which `\n` is the
-/// only line ending. `edit` is the index of the change.
+/// Returns the byte range in `flat` of the lines from `first` up to, but not including, `end`.
+/// `edit` is the index of the change, for the error if a line does not exist.
 fn line_range(
     flat: &LfNormalizedText<'_>,
     first: u64,
@@ -383,10 +387,10 @@ mod tests {
     use super::super::fuzzing::apply_patch;
     use super::*;
 
-    /// Pattern for generated files with few different letters and every line ending, so that all
+    /// Pattern that generates files with few different letters and every line ending, so that all
     /// cases occur.
     const FILE: &str = "(a|b|\t| |é|\n|\r\n){0,30}";
-    /// Maximum size of an edited file, in bytes.
+    /// The maximum size of an edited file in the tests, in bytes.
     const BYTES_MAX: u64 = 1 << 20;
 
     fn edited(file: &str, changes: &[PlannedTextChange<'_>]) -> Result<Vec<u8>, String> {
@@ -398,7 +402,8 @@ mod tests {
         text.replace("\r\n", "\n")
     }
 
-    /// Returns `file` with the lines from `first` up to `end` replaced by `new`.
+    /// Returns `file` with the lines from `first` up to, but not including, `end` replaced with
+    /// `new`.
     fn by_lines(file: &str, first: usize, end: usize, new: &str) -> String {
         let lines: Vec<&str> = file.split_inclusive('\n').collect();
         lines[..first - 1].concat() + new + &lines[end - 1..].concat()

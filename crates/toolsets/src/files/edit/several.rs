@@ -1,4 +1,4 @@
-//! Edits several files in one call: checks the edits of all files before it writes the first file.
+//! Edits several files in one call. Checks the edits of all files before writing the first file.
 
 use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_world::root::quoted_path;
@@ -6,16 +6,16 @@ use toolgate_world::root::quoted_path;
 use super::plan::{self, PlannedTextChange};
 use super::{CheckedFileEdit, EditFileInput, EditFileOutput, FileEditor};
 
-/// Changes that a call makes in one file.
+/// The changes that a call makes in one file.
 pub(super) struct FileEdits<'e> {
-    /// Path of the file, as written in the call.
+    /// The path of the file, as written in the call.
     pub(super) path: String,
     pub(super) changes: Vec<PlannedTextChange<'e>>,
-    /// The index in the call of each change to this file.
+    /// The index of each change to this file in the list of edits of the call.
     positions: Vec<usize>,
 }
 
-/// Groups the edits of `input` by file, in the order of the call.
+/// Groups the edits of `input` by file, in the order in which the call names the files.
 pub(super) fn edits_by_file(input: &EditFileInput) -> Result<Vec<FileEdits<'_>>, ToolError> {
     let mut files: Vec<FileEdits<'_>> = Vec::new();
     for (at, edit) in input.edits.iter().enumerate() {
@@ -45,8 +45,8 @@ pub(super) fn edits_by_file(input: &EditFileInput) -> Result<Vec<FileEdits<'_>>,
 /// Edits several files. Writes nothing unless all edits are possible.
 ///
 /// # Errors
-/// Fails if an edit is impossible, or if a write fails. The error of a write lists the files that
-/// were written and those that were not.
+/// Fails if an edit is impossible, or if a write fails. The error of a failed write lists the files
+/// that were written and those that were not.
 pub(super) fn edit_files(
     editor: &FileEditor<'_>,
     files: &[FileEdits<'_>],
@@ -90,7 +90,7 @@ pub(super) fn edit_files(
     Ok(EditFileOutput { others: written.collect(), ..first })
 }
 
-/// Returns the write error `err` with a list of the files that were written (the first `done` of
+/// Extends the write error `err` with a list of the files that were written (the first `done` of
 /// `paths`) and those that were not.
 fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
     let names = |paths: &[String]| {
@@ -104,8 +104,8 @@ fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
 }
 
 impl FileEdits<'_> {
-    /// Returns `err` with the index of the change in the call, instead of its index among the
-    /// changes of this file.
+    /// Returns `err`, the error of a change to this file, with the index that the change has in the
+    /// call.
     fn with_call_positions(&self, err: ToolError) -> ToolError {
         let ToolErrorKind::Invalid { pointer } = &err.fault else { return err };
         let Some(rest) = pointer.strip_prefix("/edits/") else { return err };

@@ -1,4 +1,4 @@
-//! Content of an open file: in memory if the file is small, on disk otherwise.
+//! Content of an open file, held in memory if the file is small and read from disk otherwise.
 
 use toolgate_contract::ToolError;
 
@@ -6,32 +6,33 @@ use crate::text_encoding::{ByteOrder, LineEndUnit};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile};
 
-/// Largest file kept in memory, in bytes, so that its etag matches exactly the bytes returned.
+/// The maximum size of a file that is held in memory, in bytes, so that its etag matches exactly
+/// the returned bytes. A file that is read completely may be larger.
 const IN_MEMORY_BYTES_MAX: u64 = 1 << 20;
-/// Number of bytes read at a time when a large file is searched backwards for lines.
+/// The number of bytes that are read at a time to search a large file backwards for lines.
 const BLOCK_BYTES: u64 = 256 << 10;
-/// Number of bytes at the start of a large file from which its encoding is detected.
+/// The number of bytes at the start of a large file that are read to detect its encoding.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// An open file with its etag and, if its lines were counted, the number of lines.
+/// The content of an open file with its etag and, if its lines were counted, the number of lines.
 pub(super) struct OpenFileContent<'w> {
     pub(super) file: WorkspaceFile,
     pub(super) etag: Etag,
     pub(super) lines: Option<u64>,
-    /// Byte order of a UTF-16 file; `None` for any other file.
+    /// The byte order of a UTF-16 file. `None` for a file in any other encoding.
     pub(super) utf16: Option<ByteOrder>,
-    /// Size of the file in bytes.
+    /// The size of the file in bytes.
     size: u64,
-    /// The complete content of the file, if it is in memory and was not moved out.
+    /// The complete content of the file, if it is in memory and [`Self::take`] did not move it out.
     in_memory: Option<Vec<u8>>,
     watch: &'w DiskWorkMonitor,
 }
 
 impl<'w> OpenFileContent<'w> {
-    /// Opens the content of `file`. The caller reads at most `wanted_max` bytes.
+    /// Opens the content of `file`. The caller will read at most `wanted_max` bytes.
     ///
-    /// A small file, or one that will be read completely, is read into memory once. Any other file
-    /// is hashed first and read afterwards, so the content is never older than its etag.
+    /// A small file, or a file that will be read completely, is read into memory once. Any other
+    /// file is hashed first and read afterwards, so the content is never older than its etag.
     pub(super) fn open(
         root: &Root,
         file: WorkspaceFile,
@@ -77,8 +78,8 @@ impl<'w> OpenFileContent<'w> {
         self.size
     }
 
-    /// Reads up to `len` bytes from `offset`, which must not be past the end. If this is the
-    /// complete content and it is in memory, moves it out instead of copying it.
+    /// Reads up to `len` bytes from `offset`, which must not be past the end. If the complete
+    /// content is in memory and is requested, moves it out instead of copying it.
     pub(super) fn take(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
         if offset == 0
             && len >= self.size
@@ -89,7 +90,7 @@ impl<'w> OpenFileContent<'w> {
         self.read(offset, len)
     }
 
-    /// Reads up to `len` bytes from `offset`, which must not be past the end.
+    /// Reads up to `len` bytes of the file from `offset`, which must not be past the end.
     pub(super) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
         let Some(bytes) = &self.in_memory else { return self.file.read(offset, len, self.watch) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -97,11 +98,11 @@ impl<'w> OpenFileContent<'w> {
         Ok(bytes[from..from + len].to_vec())
     }
 
-    /// Returns the byte offset and the number of line `line`. If there is no such line, returns the
-    /// end of the file.
+    /// Returns the byte offset and the number of line number `line`. Returns the end of the file if
+    /// it has fewer lines.
     ///
-    /// A negative `line` counts from the end. The returned number is only negative if the lines
-    /// were not counted.
+    /// A negative `line` counts from the end. The returned number is only negative if the file's
+    /// lines were not counted.
     pub(super) fn line_start(&self, line: i64) -> Result<(u64, i64), ToolError> {
         let back = line.unsigned_abs();
         let line = match (line, self.lines) {
@@ -140,8 +141,8 @@ impl<'w> OpenFileContent<'w> {
         Ok(offset)
     }
 
-    /// Returns the byte offset of the line that is `back` lines from the end, by searching
-    /// backwards.
+    /// Returns the byte offset at which the line that is number `back` from the end starts. Reads
+    /// the file backwards.
     fn line_from_end(&self, mut back: u64) -> Result<u64, ToolError> {
         let mut end = self.size();
         if self.utf16.is_some() {
@@ -168,18 +169,19 @@ impl<'w> OpenFileContent<'w> {
         Ok(0)
     }
 
-    /// Returns the line end finder for the encoding of the file.
+    /// Returns a finder of line ends for the encoding of the file.
     pub(super) fn line_ends(&self) -> LineEndUnit {
         LineEndUnit(self.utf16)
     }
 
-    /// Returns the complete content of the file, if it is in memory and was not moved out.
+    /// Returns the complete content of the file, if it is in memory and [`Self::take`] did not move
+    /// it out.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.in_memory.as_deref()
     }
 }
 
-/// Returns the number of line ends in a large file.
+/// Counts the line ends in a large file, and returns their number.
 fn count_lines(
     file: &WorkspaceFile,
     ends: LineEndUnit,

@@ -1,4 +1,5 @@
-//! Pictures, which `files.read` shows instead of their bytes. Large pictures are scaled down.
+//! Reads pictures, so that `files.read` shows them instead of their bytes. Large pictures are
+//! scaled down.
 
 use std::io::Cursor;
 use std::sync::{Mutex, PoisonError};
@@ -13,41 +14,42 @@ use toolgate_world::root::quoted_path;
 
 use super::content::OpenFileContent;
 
-/// Largest picture that is shown, in bytes. Model APIs refuse larger ones.
+/// The maximum size of a picture that is shown, in bytes. Model APIs refuse larger pictures.
 const PICTURE_BYTES_MAX: usize = 3 << 20;
-/// Longest edge of a picture that is shown unchanged, in pixels. Model APIs refuse longer ones in
-/// conversations with many pictures.
+/// The longest edge of a picture that is shown unchanged, in pixels. Model APIs refuse longer edges
+/// in conversations with many pictures.
 const EDGE_MAX: u32 = 2000;
-/// Longest edge of a scaled picture, in pixels. Many models do not use a higher resolution.
+/// The longest edge of a picture that was scaled down, in pixels. Many models do not use a higher
+/// resolution.
 const SCALED_EDGE: u32 = 1568;
-/// Largest picture that is scaled down, in bytes.
+/// The maximum size of a picture that can be scaled down, in bytes.
 const SOURCE_BYTES_MAX: u64 = 32 << 20;
-/// Maximum memory for the pixels of a picture, in bytes.
+/// The maximum memory for the pixels of a picture, in bytes.
 const PIXEL_BYTES_MAX: u64 = 192 << 20;
-/// JPEG quality of a picture that is compressed with loss, from 1 to 100.
+/// The JPEG quality of a picture that is compressed with loss, from 1 to 100.
 const JPEG_QUALITY: u8 = 85;
-/// Picture formats that model APIs accept, with their first bytes.
+/// The first bytes of each picture format that model APIs accept, with the format.
 const FORMATS: [(&[u8], ImageFormat); 4] = [
     (b"\x89PNG\r\n\x1a\n", ImageFormat::Png),
     (b"\xff\xd8\xff", ImageFormat::Jpeg),
     (b"GIF8", ImageFormat::Gif),
     (b"RIFF", ImageFormat::WebP),
 ];
-/// Number of bytes at the start of a file that identify the format of a picture.
+/// The number of bytes at the start of a file that are read to identify the format of a picture.
 const HEAD_BYTES: u64 = 12;
 
-/// Lock that allows only one picture to be scaled at a time, because pixels take much more memory
-/// than files.
+/// Lock that allows only one picture to be scaled at a time, because the pixels of a picture take
+/// much more memory than its file.
 static SCALING: Mutex<()> = Mutex::new(());
 
 /// A picture that `files.read` shows.
 #[derive(Debug)]
 pub(super) struct ShownPicture {
-    /// Content of the file, or of the scaled picture.
+    /// The content of the picture file, or of the scaled picture.
     pub(super) bytes: Vec<u8>,
-    /// Media type of `bytes`.
+    /// The media type of `bytes`, such as `image/png`.
     pub(super) media_type: &'static str,
-    /// Original size of the picture, if `bytes` contain a scaled picture.
+    /// The original size of the picture, if `bytes` contain a scaled picture.
     pub(super) scaled_from: Option<PictureSize>,
     format: ImageFormat,
 }
@@ -61,7 +63,8 @@ pub(super) struct PictureSize {
     pub(super) height: u32,
 }
 
-/// Reads `content` as a picture. Returns `None` if it is not a picture, or if `is_wanted` is false.
+/// Reads `content` as a picture. Returns `None` if the file is not a picture, or if `is_wanted` is
+/// false.
 ///
 /// # Errors
 /// Fails if the picture is too large to be scaled down.
@@ -81,7 +84,8 @@ pub(super) fn read_picture(
     Ok(Some(ShownPicture { bytes, media_type: format.to_mime_type(), scaled_from: None, format }))
 }
 
-/// Returns `picture`, which is the content of the file `path`, scaled down if it is large.
+/// Returns `picture`, which is the content of the file `path`, scaled down if it is too large to
+/// show.
 pub(super) fn fit(picture: ShownPicture, path: &str) -> Result<ShownPicture, ToolError> {
     if !picture.is_large() {
         return Ok(picture);
@@ -91,7 +95,7 @@ pub(super) fn fit(picture: ShownPicture, path: &str) -> Result<ShownPicture, Too
 }
 
 impl ShownPicture {
-    /// Returns true if the picture must be scaled down before it is shown.
+    /// Returns true if the picture must be scaled down before it can be shown.
     pub(super) fn is_large(&self) -> bool {
         let is_long = |size: PictureSize| size.width.max(size.height) > EDGE_MAX;
         // A picture without a readable size is shown if it is small. Its reader may know more.
@@ -159,7 +163,8 @@ fn too_large(path: &str, bytes: u64, reason: &str) -> ToolError {
     ToolError::new(ToolErrorKind::TooLarge, message)
 }
 
-/// Returns the format of a picture whose first bytes are `head`.
+/// Returns the format of a picture file whose first bytes are `head`. Returns `None` if they are no
+/// supported picture.
 fn format_of(head: &[u8]) -> Option<ImageFormat> {
     let (_, format) = FORMATS.iter().find(|(start, _)| head.starts_with(start))?;
     // Other RIFF files are sounds.

@@ -1,4 +1,4 @@
-//! Reads several files in one call, and converts what was read to results.
+//! Reads several files in one call, and converts the read files to a result.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,28 +9,28 @@ use toolgate_world::root::DiskWorkMonitor;
 
 use super::{FileReadRange, ReadFileInput, ReadFileOutput, read_file};
 
-/// Largest number of files in one call of `files.read`.
+/// The maximum number of files in one call of `files.read`.
 pub(super) const PATHS_MAX: usize = 20;
-/// Maximum number of bytes of all pictures in the result of one call. One picture of the maximum
-/// size always fits.
+/// The maximum number of bytes of all pictures in the result of one call. A single picture of the
+/// maximum size always fits.
 const PICTURES_BYTES_MAX: usize = 4 << 20;
 
-/// Result for each file after the first one that a call of `files.read` names.
+/// The result for a file that a call of `files.read` names after the first file.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum AdditionalFileResult {
-    /// Result for a file that was read.
+    /// The file was read.
     Read(Box<ReadFileOutput>),
-    /// Result for a file that could not be read.
+    /// The file could not be read.
     Failed {
-        /// Path of the file, as written in the call.
+        /// The path of the file, as written in the call.
         path: String,
         /// The reason why the file could not be read.
         error: String,
     },
 }
 
-/// Result of `files.read`, with structure, text and pictures.
+/// The result of `files.read`, with structured output, text and pictures.
 pub struct FileReadResult(pub(super) ReadFileOutput);
 
 impl TypedToolResult for FileReadResult {
@@ -84,12 +84,12 @@ impl TypedToolResult for FileReadResult {
     }
 }
 
-/// Returns the text of one of several files, with its path as a heading.
+/// Formats the text of one of several files, with the file's path as a heading.
 fn file_section(path: &str, text: &ResultText) -> String {
     format!("==> {} <==\n{}\n", escape_line(path), text.joined().trim_end_matches('\n'))
 }
 
-/// Checks that `paths` is not combined with arguments that concern a single file.
+/// Fails if `input` combines `paths` with arguments that concern a single file.
 pub(super) fn check_paths(input: &ReadFileInput) -> Result<(), ToolError> {
     let refusal = if input.paths.len() > PATHS_MAX {
         format!("it has {} files; at most {PATHS_MAX} can be read at once", input.paths.len())
@@ -101,8 +101,8 @@ pub(super) fn check_paths(input: &ReadFileInput) -> Result<(), ToolError> {
     Err(ToolError::invalid("/paths", refusal))
 }
 
-/// Reads all files of `paths`, at most `limit` bytes in total. A file that cannot be read gets an
-/// error, and the remaining files are still read.
+/// Reads all files in `paths` of `input`, at most `limit` bytes in total. For a file that cannot be
+/// read, the output contains an error, and the remaining files are still read.
 pub(super) fn read_files(
     root: &Root,
     input: &ReadFileInput,

@@ -8,11 +8,11 @@ use toolgate_contract::ToolError;
 
 use crate::uri_paths::percent_encode_path;
 
-/// Converter between paths and URIs for everything below one folder.
+/// Converter between paths and `file:` URIs for everything below one folder.
 pub(super) struct FileUriConverter {
-    /// URI of the converter's folder, without a trailing `/`.
+    /// The URI of the converter's folder, without a trailing `/`.
     base: String,
-    /// Components of the absolute path of the converter's folder.
+    /// The components of the absolute path of the converter's folder.
     names: Vec<Vec<u8>>,
 }
 
@@ -30,7 +30,7 @@ impl FileUriConverter {
         Self { base, names }
     }
 
-    /// Returns true if `uri` has the scheme `file:`, inside the converter's folder or not.
+    /// Returns true if `uri` has the scheme `file:`, even if it is outside the converter's folder.
     pub(super) fn is_file_uri(uri: &str) -> bool {
         uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
     }
@@ -47,15 +47,16 @@ impl FileUriConverter {
         uri
     }
 
-    /// Returns the URI template that covers every file in the converter's folder.
+    /// Returns the URI template (RFC 6570) that covers every file in the converter's folder.
     pub(super) fn template(&self) -> String {
         format!("{}/{{+path}}", self.base)
     }
 
-    /// Returns the path that `uri` names, relative to the converter's folder; `.` for the folder
-    /// itself.
+    /// Returns the path that `uri` names, relative to the converter's folder. Returns `.` for the
+    /// folder itself.
     ///
-    /// The disk is not accessed. The returned path never contains `.` or `..` as a component.
+    /// The disk is not accessed. Fails if the path in `uri` contains `.` or `..` as a component, or
+    /// is outside the folder.
     pub(super) fn parse_path(&self, uri: &str) -> Result<String, ToolError> {
         let not_found = |why: &str| {
             ToolError::not_found(format!("there is no file at `{}`: {why}", shorten(uri)))
@@ -127,8 +128,8 @@ fn shorten(uri: &str) -> String {
     uri.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
-/// Fuzz target: panics if a URI leads out of the folder, or if a path changes on conversion to a
-/// URI and back.
+/// Fuzz target: panics if the URI in `bytes` leads out of the folder, or if a path changes on
+/// conversion to a URI and back.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_uri(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

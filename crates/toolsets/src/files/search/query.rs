@@ -1,4 +1,4 @@
-//! A parsed search: name filter, line pattern and start position.
+//! Parses the input of a search: name filter, text pattern and start position.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,20 +11,20 @@ use super::SearchFilesInput;
 use crate::files::cursor;
 use crate::grep::{FileGlob, MultilineMatching, TextPattern};
 
-/// Input of `files.search`, parsed and validated.
+/// The parsed and validated input of a `files.search` call.
 pub(super) struct FileSearchQuery {
     name_filter: Option<FileGlob>,
     pub(super) text: Option<RegexMatcher>,
-    /// The last match of the previous page, after which this page continues.
+    /// The last match of the previous page. The search continues after it.
     pub(super) after: Option<LastReturnedMatch>,
     cursor_key: String,
 }
 
-/// The last match of an answer, which the cursor for the next page contains.
+/// The last match of a page of results. The cursor for the next page contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LastReturnedMatch {
     pub(super) path: PathBuf,
-    /// Line number; 0 for an entry found by name.
+    /// The line number, from 1. 0 for an entry that was found by name.
     pub(super) line: u64,
 }
 
@@ -32,8 +32,8 @@ impl FileSearchQuery {
     /// Parses `input` for the workspace at `root`. An empty `query` or `glob` counts as absent.
     ///
     /// # Errors
-    /// Fails if both are absent, if a pattern is malformed, or if the cursor belongs to another
-    /// search.
+    /// Fails if `query` and `glob` are both absent, if one of them is malformed, or if the cursor
+    /// belongs to a different search.
     pub(super) fn parse(input: &SearchFilesInput, root: &Path) -> Result<Self, ToolError> {
         let SearchFilesInput {
             path,
@@ -72,8 +72,8 @@ impl FileSearchQuery {
         Ok(Self { name_filter, text, after, cursor_key })
     }
 
-    /// Returns true if the glob matches the entry at `path`: its name, or its path relative to the
-    /// workspace root or to `start`. Also returns true if the search has no glob.
+    /// Returns true if the search's glob matches the entry at `path`: its name, or its path
+    /// relative to the workspace root or to `start`. Also returns true if the search has no glob.
     pub(super) fn matches_name(&self, path: &Path, start: &Path) -> bool {
         self.name_filter.as_ref().is_none_or(|names| names.selects(path, start))
     }

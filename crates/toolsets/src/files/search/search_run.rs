@@ -1,7 +1,7 @@
 //! Runs a search: processes files in order and in batches, each batch on several threads.
 //!
 //! The next batch is collected while the current batch is searched. Batches start small, so that a
-//! common word is found at once. Results are in path order, so equal searches give equal answers.
+//! common word is found at once. Results are sorted by path, so equal searches give equal answers.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use toolgate_world::root::{
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-/// Maximum number of entries that are examined for ignored matches if a search covered no file.
+/// The maximum number of entries that are examined for ignored files if a search covered no file.
 const IGNORED_MAX: u64 = 10_000;
 
 /// Runs the `files.search` call `input` in the workspace `root`.
@@ -76,7 +76,7 @@ struct FileSearchRun<'h> {
 }
 
 impl FileSearchRun<'_> {
-    /// Adds the entries whose names match the glob to `answer`.
+    /// Adds the entries whose names match the search's glob to `answer`.
     fn search_names(
         &self,
         walk: &mut TreeWalk<'_>,
@@ -99,7 +99,7 @@ impl FileSearchRun<'_> {
         }
     }
 
-    /// Adds the lines that match the query to `answer`.
+    /// Adds the lines that match the search's text pattern to `answer`.
     fn search_lines(
         &self,
         walk: &mut TreeWalk<'_>,
@@ -137,11 +137,11 @@ impl FileSearchRun<'_> {
         Ok(batch)
     }
 
-    /// Searches the files of `batch` on several threads and returns each file's result, in order.
+    /// Searches the files of `batch` on several threads, and returns each file's result, in order.
     ///
     /// Threads start files in order, and start no more files once the results of finished files
-    /// fill `room`. A started file is always searched to its end. The answer therefore does not
-    /// depend on thread timing.
+    /// fill the answer's remaining space `room`. The search of a started file is always finished.
+    /// The answer therefore does not depend on thread timing.
     fn search_batch(
         &self,
         batch: &[WalkEntry],
@@ -180,8 +180,8 @@ impl FileSearchRun<'_> {
         collect_lines(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
     }
 
-    /// Returns the number of entries that the search would cover if none were ignored. Examines at
-    /// most [`IGNORED_MAX`] entries.
+    /// Counts the entries that the search would cover if none were ignored, and returns their
+    /// number. Examines at most [`IGNORED_MAX`] entries.
     fn count_ignored(&self) -> Result<u64, ToolError> {
         let WalkStartPoint::Folder(folder) = self.root.walk_start(&self.input.path)? else {
             return Ok(0);
@@ -201,7 +201,7 @@ impl FileSearchRun<'_> {
     }
 }
 
-/// Results of the files of a batch whose search is finished.
+/// The results of the files of a batch that were already searched.
 #[derive(Default)]
 struct FileBatchResults {
     files: Vec<(usize, SearchedFileLines)>,
@@ -223,11 +223,11 @@ impl FileBatchResults {
     }
 }
 
-/// Answer of a search, while matches are still added.
+/// The answer of a search while matches are still added.
 struct PartialSearchAnswer {
-    /// Number of lines and bytes that still fit into the answer.
+    /// The number of lines and bytes that still fit into the answer.
     room: RemainingAnswerSpace,
-    /// True after a match did not fit into the answer.
+    /// True if a match did not fit into the answer.
     full: bool,
     last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,
@@ -298,8 +298,8 @@ impl PartialSearchAnswer {
         }
     }
 
-    /// Reserves `bytes` in the answer. Returns false if they do not fit. The first match always
-    /// fits.
+    /// Reserves `bytes` for a match in the answer. Returns false if they do not fit. The first
+    /// match always fits.
     fn reserve(&mut self, bytes: usize) -> bool {
         let RemainingAnswerSpace { lines, bytes: left } = self.room;
         self.full |= lines == 0 || (self.last.is_some() && bytes > left);

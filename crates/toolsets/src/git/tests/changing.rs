@@ -1,4 +1,4 @@
-//! Tests that the tools change a repository as git itself would.
+//! Tests that the `git` tools change a repository as git itself would.
 
 use super::*;
 

@@ -290,7 +290,8 @@ async fn a_linked_work_tree_in_the_workspace_is_accepted() {
     assert_eq!(status.value["branch"], "linked");
 }
 
-/// Configures a trap program in every setting and file of the repository that can name a program.
+/// Enters a trap program in every git setting and file of the test repository that can name a
+/// program.
 fn arm(bench: &GitTestBench) {
     let script = bench.folder.path().join("trap.sh");
     fs::write(&script, format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", bench.trap().display()))

@@ -1,9 +1,10 @@
-//! Tests of workspaces whose repository is outside: a linked worktree, a submodule, a subfolder.
+//! Tests of workspaces that are a linked worktree, a submodule or a subfolder of a repository
+//! outside.
 
 use super::*;
 
-/// Creates a test bench for a new folder with `home`. In this folder, `make` creates the workspace
-/// `workspace` with git.
+/// Creates a test bench in a new folder. `make` creates the folder `workspace` in it by running
+/// git, and `outside` is the access to repositories outside.
 fn serve(
     outside: OutsideRepositoryAccess,
     make: impl Fn(&dyn Fn(&str, &[&str]), &Path),

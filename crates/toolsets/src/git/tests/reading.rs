@@ -1,4 +1,4 @@
-//! Tests that the tools return what git itself prints.
+//! Tests that the `git` tools return the information that git itself prints.
 
 use super::*;
 

@@ -3,7 +3,8 @@
 use super::*;
 
 impl GitTestBench {
-    /// Adds the submodule `name` with one commit. The submodule's repository is in `.git/modules`.
+    /// Adds the submodule `name`, which has one commit. The submodule's repository is in
+    /// `.git/modules`.
     fn add_submodule(&self, name: &str) {
         let source = self.folder.path().join("source");
         fs::create_dir_all(&source).unwrap();
