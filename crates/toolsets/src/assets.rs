@@ -50,7 +50,8 @@ pub use validate_asset::ValidateAsset;
 
 use toolgate_world::HttpFetcher;
 
-/// Returns the tools for `assets`. They send assets with `fetch` to the backend in `settings`.
+/// Returns the tools of the `assets` toolset. They send assets with `fetch` to the backend in
+/// `settings`.
 pub fn tools(
     assets: &Arc<AssetSnapshot>,
     settings: &AssetSettings,

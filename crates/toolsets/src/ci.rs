@@ -49,8 +49,8 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 /// line or change the project's files, so the rules of `exec.run` apply.
 const RULED_AS: Option<&'static str> = Some("exec.run");
 
-/// Returns the tools of this toolset. They run programs in the workspace of `programs`, with its
-/// permissions.
+/// Returns the tools of the `ci` toolset. They run programs in the workspace of `programs`, with
+/// its permissions.
 ///
 /// `version` is the server's version, which `ci.diagnostics` reports.
 pub fn tools(programs: &WorkspaceProgramRunner, version: &str) -> Vec<Arc<dyn AnyTool>> {

@@ -34,8 +34,8 @@ fn json_patch(bytes: &[u8]) {
     assets::fuzz_patch(bytes);
 }
 
-/// Fuzzes file URIs: no URI may lead out of the folder, and each path must convert to a URI and
-/// back to the same path.
+/// Fuzzes file URIs: no URI may lead out of the workspace folder, and each path must convert to a
+/// URI and back to itself.
 fn uris(bytes: &[u8]) {
     files::fuzz_uris(bytes);
 }

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 /// The maximum number of decimal digits that are needed to identify a 64-bit float.
 const FLOAT_DIGITS_MAX: usize = 17;
 
-/// A JSON value that displays like Python's `repr`.
+/// A JSON value that is displayed as Python's `repr` would show it.
 pub(super) struct PythonRepr<'a>(pub(super) &'a Value);
 
 impl fmt::Display for PythonRepr<'_> {
@@ -38,7 +38,7 @@ impl fmt::Display for PythonRepr<'_> {
     }
 }
 
-/// A text that displays like Python's `repr`.
+/// A text that is displayed as Python's `repr` would show it.
 pub(super) struct PythonString<'a>(pub(super) &'a str);
 
 impl fmt::Display for PythonString<'_> {

@@ -52,9 +52,9 @@ pub struct AssetSnapshot {
 struct AssetFolders {
     schemas: Option<AssetFolder>,
     examples: Option<AssetFolder>,
-    /// True if schemas are offered, even if their folder does not exist.
+    /// True if schemas are offered as resources, even if their folder does not exist.
     offers_schemas: bool,
-    /// True if examples are offered, even if their folder does not exist.
+    /// True if examples are offered as resources, even if their folder does not exist.
     offers_examples: bool,
 }
 
@@ -111,7 +111,8 @@ struct AssetFolder {
     root: Root,
     /// The path of the folder, as written in the settings or the environment.
     configured_path: String,
-    /// The parent of the folder, if it may be read.
+    /// The parent of the folder, which contains the version file. `None` if the parent may not be
+    /// read.
     parent: Option<Root>,
 }
 
@@ -433,7 +434,7 @@ fn parse_examples(
     valid.map(example).collect()
 }
 
-/// Returns the schema version from the version file in the folder `parent`.
+/// Returns the version of the schemas from the file `version.json` in the folder `parent`.
 fn version(parent: &Root) -> Option<String> {
     let text =
         super::read::read_text(parent, VERSION_FILE, &mut AssetReadBudget::default()).ok()??;

@@ -29,7 +29,7 @@ const SCHEMA_BYTES_MAX: u64 = 128 << 20;
 /// asset whose errors need more memory gets a single error.
 const ERRORS_BYTES_MAX: u64 = 80 << 20;
 
-/// All schemas that assets are validated against.
+/// Validators for all schemas of a workspace, by schema name.
 #[derive(Default)]
 pub(super) struct AssetSchemaValidators {
     by_name: BTreeMap<String, CompiledAssetSchema>,
@@ -46,7 +46,7 @@ pub(super) struct AssetSchemaSource {
     pub(super) document: Arc<Value>,
 }
 
-/// A schema that is compiled and ready to validate assets.
+/// A schema with its validator, which is compiled when it is first needed.
 struct CompiledAssetSchema {
     base_uri: String,
     document: Arc<Value>,

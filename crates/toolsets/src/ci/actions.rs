@@ -207,8 +207,8 @@ impl CiContext {
         Ok((outcome, reader))
     }
 
-    /// Runs the command `run` to its end, with `access` to package registries if `access` is set.
-    /// Returns the program's result and the parser of its output.
+    /// Runs the command `run` to its end. The program can reach package registries only if `access`
+    /// is set. Returns the program's result and the parser of its output.
     async fn run_command(
         &self,
         ctx: &ToolContext,
@@ -258,8 +258,8 @@ impl CiContext {
         Ok((outcome, reader.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Returns the path of the server's Python virtual environment, if programs receive it in their
-    /// environment.
+    /// Returns the path of the Python virtual environment in the server's variable `VIRTUAL_ENV`,
+    /// if build tools receive this variable.
     pub(super) fn virtual_env(&self) -> Option<String> {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
     }

@@ -12,25 +12,25 @@ use super::runner::JavaScriptTestRunner;
 )]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BuildTool {
-    /// Rust, by Cargo.
+    /// Cargo, for Rust projects.
     Cargo,
-    /// Go, by the `go` command.
+    /// The `go` command, for Go projects.
     Go,
-    /// .NET, by the `dotnet` command.
+    /// The `dotnet` command, for .NET projects.
     Dotnet,
-    /// Java and other JVM languages, by Gradle.
+    /// Gradle, for Java and other JVM languages.
     Gradle,
-    /// Java and other JVM languages, by Maven.
+    /// Maven, for Java and other JVM languages.
     Maven,
-    /// JavaScript, by npm.
+    /// npm, for JavaScript projects.
     Npm,
-    /// JavaScript, by pnpm.
+    /// pnpm, for JavaScript projects.
     Pnpm,
-    /// JavaScript, by Yarn.
+    /// Yarn, for JavaScript projects.
     Yarn,
-    /// Python, tested by pytest.
+    /// pytest, for Python projects.
     Pytest,
-    /// Any project, by make.
+    /// make, for projects in any language.
     Make,
 }
 
@@ -59,8 +59,8 @@ pub(super) struct ProjectProperties {
     pub(super) python: String,
     /// The path of the Python interpreter in the project's own virtual environment, if one exists.
     pub(super) interpreter: Option<String>,
-    /// The path of the server's Python virtual environment, if programs receive it in their
-    /// environment.
+    /// The path of the Python virtual environment in the server's variable `VIRTUAL_ENV`, if build
+    /// tools receive this variable.
     pub(super) virtual_env: Option<String>,
 }
 

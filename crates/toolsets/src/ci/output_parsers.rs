@@ -27,7 +27,7 @@ use findings::OutputParserFindings;
 /// Characters with a special meaning in the regular expressions of Go and JavaScript.
 const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 
-/// The maximum size of one line of a program's output, in bytes. A longer line is read in pieces.
+/// The maximum size of one line of a program's output, in bytes. A longer line is read in chunks.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of the output of one build tool, line by line.

@@ -9,7 +9,7 @@ use toolgate_world::root::DiskWorkMonitor;
 use super::build_tool::BuildTool;
 use super::projects::join;
 
-/// The maximum number of bytes that are read of a project's file. A lock file can be long.
+/// The maximum number of bytes that are read of one project file. A lock file can be long.
 const FILE_BYTES: u64 = 16 << 20;
 /// The maximum number of hosts that are found in a project's files.
 const HOSTS_MAX: usize = 16;

@@ -115,7 +115,8 @@ enum NestedProjectHandling {
     Skipped,
 }
 
-/// Finds the projects below `folder`, nearest first.
+/// Finds the projects below `folder`, nearest first. `nested` determines if projects inside other
+/// projects are included.
 fn find_below(
     root: &Root,
     folder: &str,
@@ -275,7 +276,7 @@ fn read_text(root: &Root, path: &str, watch: &DiskWorkMonitor) -> String {
     bytes.map(text).unwrap_or_default()
 }
 
-/// Returns the targets of a makefile that have literal names.
+/// Returns the names of the targets in `makefile` that contain no variables or patterns.
 fn make_targets(makefile: &str) -> Vec<String> {
     let heads = makefile.lines().filter(|line| !line.starts_with(['\t', '#', ' ', '.']));
     let heads = heads.filter_map(|line| {

@@ -1,4 +1,4 @@
-//! The options of pytest, as a project or a call sets them.
+//! Reads and changes the options of pytest that a project's settings or a call contain.
 
 /// The maximum number of lines that are read for pytest's setting `addopts`.
 const SETTING_LINES_MAX: usize = 200;

@@ -19,9 +19,9 @@ use crate::confirmation::{
     ConfirmationRequest, ConsentOutcome, ask_if_possible, confirm_if_possible,
 };
 
-/// The setting for the hosts that a restore of dependencies may reach.
+/// The name of the setting for the hosts that a dependency restore may reach.
 const HOSTS_SETTING: &str = "sandbox.hosts";
-/// The setting that requires confirmation before dependencies are restored.
+/// The name of the setting that requires confirmation before dependencies are restored.
 const RESTORE_SETTING: &str = "sandbox.restore";
 /// Options that keep a package manager from using the network.
 const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
@@ -231,8 +231,8 @@ impl CiContext {
         Ok(Some(PackageRegistryAccess { hosts: Arc::new(hosts), named: named.clone() }))
     }
 
-    /// Returns `access` extended by the hosts of `rules`, and stores that a person allowed them for
-    /// `project`.
+    /// Returns `access` extended by the hosts of `rules`, and remembers for later calls that a
+    /// person allowed these hosts for `project`.
     async fn allow_hosts(
         &self,
         ctx: &ToolContext,

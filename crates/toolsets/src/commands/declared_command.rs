@@ -58,9 +58,9 @@ pub(super) struct CommandProgram {
     /// The program's name in the declaration, which is also its key in the setting
     /// `commands.programs`.
     pub(super) name: String,
-    /// The program's name or absolute path. The environment variable in `env` can override it.
+    /// The program's name or absolute path, used unless the environment variable in `env` is set.
     pub(super) at: String,
-    /// The environment variable that overrides the program's path.
+    /// The name of the environment variable that overrides the program's path.
     pub(super) env: Option<String>,
 }
 

@@ -212,7 +212,7 @@ fn resolve_commands(
     Ok(all)
 }
 
-/// Refuses two declared commands whose names differ only in spelling, such as `-` and `_`.
+/// Fails if the ids of two declared commands differ only in spelling, such as `-` and `_`.
 fn check_distinct(all: &[DeclaredCommand]) -> Result<(), CommandLoadError> {
     let mut seen: BTreeMap<String, &DeclaredCommand> = BTreeMap::new();
     for declared in all {

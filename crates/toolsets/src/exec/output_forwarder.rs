@@ -23,7 +23,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The pause between progress events of a silent program.
 const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Streams a program's output to the client that listens to the call's events. Buffers less than
+/// Sender of a program's output to the client that listens to the call's events. Buffers less than
 /// one event of each stream.
 pub(super) struct ProgramOutputForwarder<'c> {
     ctx: &'c ToolContext,
@@ -63,7 +63,7 @@ impl<'c> ProgramOutputForwarder<'c> {
         }
     }
 
-    /// Buffers `bytes`, a piece of the output `stream`. Sends an event for each full buffer.
+    /// Buffers `bytes`, a chunk of the output `stream`. Sends an event for each full buffer.
     pub(super) fn buffer(&mut self, stream: OutputStreamKind, bytes: &[u8]) {
         let buffer = match stream {
             OutputStreamKind::Stdout => &mut self.stdout,

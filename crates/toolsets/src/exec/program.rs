@@ -8,7 +8,7 @@ use toolgate_contract::ToolError;
 use super::ExecSettings;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram, nearest_program};
 
-/// Policy for scripts that are run with the shell `sh`: allowed or refused.
+/// Permission for shell scripts, which run with `sh`: allowed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShellScriptPermission {
     Allowed,

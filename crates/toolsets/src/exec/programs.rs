@@ -23,7 +23,8 @@ use toolgate_world::{ProcessRunner, Root};
 /// The time for which a program's output is buffered before it is sent as an event.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs programs in a workspace, and stores output that is too long for a result. Clones are cheap.
+/// Runner of programs in a workspace. Stores output that is too long for a result. Clones are
+/// cheap.
 #[derive(Clone)]
 pub struct WorkspaceProgramRunner {
     pub(crate) root: Root,

@@ -323,8 +323,8 @@ fn requested_range(input: &ReadFileInput) -> Result<FileReadRange, ToolError> {
     })
 }
 
-/// Returns the number of lines from `start` to `end`. Fails if `line_count` is also set, because it
-/// could contradict `end`.
+/// Returns the number of lines from `start` to `end`, both included. Fails if `line_count` is also
+/// set, because it could contradict `end`.
 fn lines_until(start: i64, end: i64, line_count: Option<u64>) -> Result<u64, ToolError> {
     let invalid = |message: &str| Err(ToolError::invalid("/end_line", message));
     if line_count.is_some() {

@@ -395,7 +395,8 @@ fn contains_letters(path: &Path, typed: &str) -> bool {
     typed.chars().flat_map(char::to_lowercase).all(|wanted| letters.any(|letter| letter == wanted))
 }
 
-/// Returns `path`, with `./` in front if it is blank, so that a tool does not treat it as absent.
+/// Returns `path`, with `./` in front if it is blank, because the workspace root refuses blank
+/// paths.
 fn explicit_path(path: &str) -> String {
     if path.trim().is_empty() { format!("./{path}") } else { path.to_owned() }
 }

@@ -126,7 +126,7 @@ impl Tool for ShowDirectoryTree {
     }
 }
 
-/// A directory of the tree, while its entries are collected.
+/// A directory of the tree, while its entries are collected. Nodes refer to each other by index.
 struct DirectoryTreeNode {
     folder: WalkFolder,
     /// The entries to show. An entry that is a directory also has the index of its node.

@@ -1,4 +1,4 @@
-//! Commit entries in the results of git tools.
+//! Entries for commits in the results of the `git` tools.
 
 use schemars::JsonSchema;
 use serde::Serialize;

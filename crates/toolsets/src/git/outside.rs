@@ -309,8 +309,8 @@ impl GitContext {
     }
 }
 
-/// Returns true if `folder` belongs to a repository that is in the workspace or in a subfolder of
-/// the workspace.
+/// Returns true if `folder` belongs to a repository whose top folder is a subfolder of the
+/// workspace.
 fn has_own_repository(root: &Root, folder: &str) -> bool {
     let inside = Path::new(folder);
     let inside = inside.strip_prefix(root.path()).unwrap_or(inside);

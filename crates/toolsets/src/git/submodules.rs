@@ -25,7 +25,7 @@ pub(super) struct SubmoduleStates {
     pub(super) unchecked: Vec<String>,
 }
 
-/// The future of a check of submodules. The type is boxed because a check also checks nested
+/// A boxed future that checks the submodules of a repository. Boxed because it also checks nested
 /// submodules.
 type SubmoduleCheck<'c> =
     Pin<Box<dyn Future<Output = Result<SubmoduleStates, ToolError>> + Send + 'c>>;

@@ -52,8 +52,8 @@ impl FileGlob {
     }
 }
 
-/// Removes the path of the workspace root, `root`, from the start of `glob`. The result begins with
-/// a slash.
+/// Removes the path of the workspace root, `root`, from the start of `glob`, so that the result
+/// begins with a slash. Returns `glob` unchanged if it does not start with this path.
 fn strip_root<'g>(glob: &'g str, root: &str) -> &'g str {
     let rest = glob.strip_prefix(root.trim_end_matches('/'));
     rest.filter(|rest| rest.starts_with('/')).unwrap_or(glob)

@@ -1,4 +1,4 @@
-//! Parses the output of compilers and test runners without a machine-readable format.
+//! Parses the output of compilers and test runners that have no machine-readable format.
 
 use std::borrow::Cow;
 
@@ -115,7 +115,7 @@ impl CompilerParser {
     }
 }
 
-/// Parses the end of an error line of make, such as `[Makefile:3: test] Error 1`.
+/// Parses `rest`, the end of an error line of make, such as `[Makefile:3: test] Error 1`.
 fn parse_make_error(rest: &str) -> CiFailure {
     let failure = CiFailure::new(FailureSeverity::Error, rest);
     let place = rest.strip_prefix('[').and_then(|it| it.split_once("] "));

@@ -15,10 +15,10 @@ const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
 /// The parser of the output of the `go` command: JSON test events and compiler errors.
 #[derive(Default)]
 pub(super) struct GoParser {
-    /// The output of each running Go test.
+    /// The output of each running Go test, by `PACKAGE.TEST`.
     outputs: HashMap<String, String>,
     failed: u64,
-    /// Go tests with failed subtests.
+    /// The names of Go tests that have failed subtests.
     parent_tests: HashSet<String>,
 }
 

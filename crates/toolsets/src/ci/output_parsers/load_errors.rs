@@ -49,8 +49,8 @@ impl TestFileLoadErrors {
     }
 }
 
-/// Returns true if `line` starts with the name of an error, as in `SyntaxError: missing ) after
-/// argument list`.
+/// Returns true if `line` starts with the name of an error, as in
+/// `SyntaxError: missing ) after argument list`.
 fn names_error(line: &str) -> bool {
     let (name, _) = line.split_once(": ").unwrap_or_default();
     let name = name.split(' ').next().unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use super::super::report::{CiFailure, FailureSeverity};
 
-/// Parses an error line of a compiler: `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`, `a.ts:3:5 -
-/// error TS1: …`, `[ERROR] /a.java:[3,5] …`, `a.java:3: error: …`.
+/// Parses an error line of a compiler: `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`,
+/// `a.ts:3:5 - error TS1: …`, `[ERROR] /a.java:[3,5] …`, `a.java:3: error: …`.
 pub(super) fn parse_located(line: &str) -> Option<CiFailure> {
     let line = line.trim_start();
     let maven = [("[ERROR] ", FailureSeverity::Error), ("[WARNING] ", FailureSeverity::Warning)];

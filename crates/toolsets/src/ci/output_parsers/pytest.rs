@@ -1,4 +1,4 @@
-//! Parses the output of `pytest --color=no --tb=short -rfE --verbosity=0`.
+//! Parses the output of pytest, which is run with `--color=no --tb=short -rfE --verbosity=0`.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,8 @@ use super::pytest_summary::{PytestSummaryLine, PytestSummaryLineKind, file_of_id
 
 /// The maximum number of pytest failures that are kept until their ids are known.
 const PENDING_MAX: usize = 1000;
-/// The maximum number of lines that are kept of a pytest message, if they are not marked with `E`.
+/// The maximum number of lines of a pytest failure that are kept although pytest does not mark them
+/// with `E`.
 const UNMARKED_LINES_MAX: usize = 10;
 
 /// Parser of the output of pytest and of Python linters.

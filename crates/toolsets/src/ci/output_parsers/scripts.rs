@@ -37,7 +37,7 @@ pub(super) struct JavaScriptOutputParser {
     has_no_suites: bool,
 }
 
-/// The maximum number of failed tests inside other tests that are kept.
+/// The maximum number of failed tests inside other tests whose names are kept.
 const NESTED_MAX: usize = 1000;
 
 /// A failed JavaScript test whose output is being read.

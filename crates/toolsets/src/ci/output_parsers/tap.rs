@@ -23,7 +23,7 @@ pub(super) struct TapParser {
 /// A failed test whose YAML notes are being read.
 struct TapTestFailure {
     failure: CiFailure,
-    /// The indentation of the test's result line.
+    /// The number of blanks before the test's result line.
     indent: usize,
     /// The multi-line YAML note that is being read.
     block: Option<TapNoteBlock>,
@@ -39,7 +39,7 @@ struct TapTestFailure {
 /// A YAML note of several lines about a failed test.
 #[derive(Debug, Clone, Copy)]
 struct TapNoteBlock {
-    /// The indentation of the note's key.
+    /// The number of blanks before the note's key.
     indent: usize,
     note: TapNoteKind,
 }

@@ -103,7 +103,8 @@ impl<'f> LfNormalizedText<'f> {
             + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
     }
 
-    /// Returns the byte offset of newline number `nth`, counted from 0.
+    /// Returns the byte offset of newline number `nth`, counted from 0. Returns `None` if there are
+    /// fewer newlines.
     fn nth_newline(&self, nth: usize) -> Option<usize> {
         if nth >= self.newline_count() {
             return None;

@@ -66,7 +66,8 @@ fn compare_with_model(file: &str, change: &PlannedTextChange<'_>, edited: &str) 
     }
 }
 
-/// Returns `file` with each `old` replaced by `new`, without a second byte order mark at the start.
+/// Returns `file` with each occurrence of `old` replaced with `new`, without a second byte order
+/// mark at the start.
 fn replace_occurrences(file: &str, old: &str, new: &str) -> String {
     let mark_end = file.as_bytes().starts_with(BYTE_ORDER_MARK).then_some(BYTE_ORDER_MARK.len());
     let mut replaced = String::new();

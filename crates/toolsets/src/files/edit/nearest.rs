@@ -204,8 +204,8 @@ fn differs_in_normalization(found: &[u8], old: &[u8]) -> bool {
     found.nfd().eq(old.nfd())
 }
 
-/// The longest start or end of a missing text that the file contains: its length, and its offset in
-/// the file.
+/// A substring that a missing text and the file have in common: its length, and its offset in the
+/// file.
 #[derive(Clone, Copy)]
 struct CommonSubstring {
     len: usize,

@@ -23,7 +23,8 @@ pub(super) struct OpenFileContent<'w> {
     pub(super) utf16: Option<ByteOrder>,
     /// The size of the file in bytes.
     size: u64,
-    /// The complete content of the file, if it is in memory and [`Self::take`] did not move it out.
+    /// The complete content of the file, if it is in memory and [`OpenFileContent::take`] did not
+    /// move it out.
     in_memory: Option<Vec<u8>>,
     watch: &'w DiskWorkMonitor,
 }
@@ -174,8 +175,8 @@ impl<'w> OpenFileContent<'w> {
         LineEndUnit(self.utf16)
     }
 
-    /// Returns the complete content of the file, if it is in memory and [`Self::take`] did not move
-    /// it out.
+    /// Returns the complete content of the file, if it is in memory and [`OpenFileContent::take`]
+    /// did not move it out.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.in_memory.as_deref()
     }

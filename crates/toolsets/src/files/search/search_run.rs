@@ -27,7 +27,8 @@ const BATCH_MAX: usize = 1024;
 /// The maximum number of entries that are examined for ignored files if a search covered no file.
 const IGNORED_MAX: u64 = 10_000;
 
-/// Runs the `files.search` call `input` in the workspace `root`.
+/// Runs the `files.search` call `input` in the workspace `root`. The answer has at most about
+/// `answer_bytes` bytes.
 pub(super) fn run_search(
     root: &Root,
     input: &SearchFilesInput,
