@@ -17,7 +17,8 @@ pub struct QuestionAsker {
     answers_unasked: bool,
     /// True if the caller answers questions by making the call again.
     repeats_calls: bool,
-    /// Function that marks the request state as used, if a consent is valid only once.
+    /// Function that marks the request state which came with the answers as used. Set only if a
+    /// consent is valid only once.
     redeem: Option<ConsumeRequestStateFn>,
     mode: QuestionDeliveryMode,
 }
@@ -35,16 +36,15 @@ struct AskerMemory {
 /// an error if that cannot be known.
 pub type ConsumeRequestStateFn = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
 
-/// The way in which a question reaches the caller.
+/// The mode in which a tool's questions reach the caller.
 #[derive(Clone, Default)]
 enum QuestionDeliveryMode {
-    /// Mode of a caller that cannot be asked questions.
+    /// The caller cannot be asked questions.
     #[default]
     Nobody,
-    /// Mode in which the call ends with its questions, and the caller makes the call again with the
-    /// answers.
+    /// The call ends with its questions, and the caller makes the call again with the answers.
     OnRepeat,
-    /// Mode in which the caller answers questions while the call runs.
+    /// The caller answers questions while the call runs. The sender delivers them.
     DuringCall(Arc<dyn QuestionSender>),
 }
 

@@ -41,8 +41,8 @@ pub struct ToolCall {
     pub metadata: CallMetadata,
     /// The longest duration that the dialect allows for the call, if shorter than the deadline.
     pub time_limit: Option<Duration>,
-    /// Work that the tool's check of the call ([`Tool::prepare`](crate::Tool::prepare)) has started
-    /// before the call runs.
+    /// Work that [`Tool::prepare`](crate::Tool::prepare) has started for the call, before the call
+    /// runs.
     pub started_work: PreparedCallWork,
 }
 
@@ -69,8 +69,8 @@ pub struct CallMetadata {
     pub client: Option<&'static ClientProfile>,
 }
 
-/// Result of work that a tool's check of a call ([`Tool::prepare`](crate::Tool::prepare)) started,
-/// for the call to finish. Clones share the work. The work is dropped with the call.
+/// Work that [`Tool::prepare`](crate::Tool::prepare) started for a call, and that the call
+/// finishes. Clones share the work. Dropping the call drops the work.
 #[derive(Clone, Default)]
 pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
 
@@ -78,8 +78,8 @@ pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
 type TypeErasedCallWork = Box<dyn Any + Send>;
 
 impl PreparedCallWork {
-    /// Creates an empty store for work that the tool's check of the call starts and the call
-    /// finishes.
+    /// Creates an empty slot, in which [`Tool::prepare`](crate::Tool::prepare) can store work for
+    /// the call.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
@@ -88,34 +88,33 @@ impl PreparedCallWork {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores `begun`, work that the tool's check of the call has started. Drops `begun` if this
-    /// store was created without a slot for a call.
+    /// Stores `begun`, work that was started for the call. Drops `begun` if this value was created
+    /// without a slot.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
         }
     }
 
-    /// Removes and returns the work that the tool's check of the call has started, if its type is
-    /// `T`.
+    /// Removes and returns the stored work of the call. Returns `None` if there is none, or if its
+    /// type is not `T`.
     pub fn take<T: Any>(&self) -> Option<T> {
         let begun = self.lock()?.take()?;
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Returns true if the tool's check of the call has stored started work.
+    /// Returns true if work is stored for the call.
     pub fn has_work(&self) -> bool {
         self.lock().is_some_and(|held| held.is_some())
     }
 
-    /// Returns true if the work that the tool's check of the call has started has the type `T` and
-    /// `so` returns true for it.
+    /// Returns true if the stored work of the call has the type `T` and `so` returns true for it.
     pub fn matches<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
         let Some(held) = self.lock() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
     }
 
-    /// Drops the work that the tool's check of the call has started.
+    /// Drops the stored work of the call.
     pub fn discard(&self) {
         let begun = self.lock().and_then(|mut held| held.take());
         drop(begun);
@@ -149,8 +148,8 @@ pub struct ToolContext {
     pub via: Option<&'static str>,
     /// True if the call is a job or will become one.
     pub as_job: bool,
-    /// Work that the tool's check of the call ([`Tool::prepare`](crate::Tool::prepare)) has started
-    /// before the call runs.
+    /// Work that [`Tool::prepare`](crate::Tool::prepare) has started for the call, before the call
+    /// runs.
     pub started_work: PreparedCallWork,
     /// The number of bytes that the caller may still write.
     pub write_budget: WriteBudget,

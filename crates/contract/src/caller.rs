@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 /// may change between requests.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The name of the caller in policy, limits, jobs and the audit log. No two kinds share a name.
+    /// The name of the caller in policy, limits, jobs and the audit log. Callers of different kinds
+    /// never have the same name.
     pub name: Arc<str>,
     /// The method by which the caller was authenticated.
     pub kind: CallerKind,
@@ -50,14 +51,14 @@ impl fmt::Debug for BearerToken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallerKind {
-    /// The person at this machine, over stdio or the command line.
+    /// The caller is the person at this machine, over stdio or the command line.
     Local,
-    /// A caller over HTTP without authentication.
+    /// The caller uses HTTP without authentication.
     #[serde(rename = "http")]
     Anonymous,
-    /// Caller with an API key over HTTP.
+    /// The caller sent an API key over HTTP.
     Key,
-    /// A caller with a token that an authorization server issued.
+    /// The caller sent a token that an authorization server issued.
     Token,
 }
 

@@ -8,7 +8,8 @@ pub struct ClientProfile {
     pub name: &'static str,
     /// Largest number of tools that this client gets as one complete list.
     pub tools_max: usize,
-    /// True if the client searches tools itself. Its model then pays only for the tools' names.
+    /// True if the client searches tools itself. The context of its model then contains only the
+    /// names of the tools.
     pub has_search: bool,
 }
 

@@ -98,19 +98,19 @@ pub struct EnvelopeMetadata {
     pub prompt_id: Option<String>,
 }
 
-/// The canonical reasons for a failure, each with an HTTP status and a JSON-RPC error code.
+/// The error codes of envelopes, each with an HTTP status and a JSON-RPC error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CanonicalErrorCode {
-    /// Error code of an invalid request.
+    /// The request is invalid.
     InvalidInput,
-    /// Error code of tool output that violates its schema.
+    /// The tool's output violates the tool's schema.
     InvalidOutput,
-    /// Error code of a requested item that does not exist.
+    /// A requested item does not exist.
     NotFound,
-    /// Error code of a caller who is not allowed to make the request.
+    /// The caller is not allowed to make the request.
     Unauthorized,
-    /// Error code of any other failure. A retry may succeed.
+    /// Any other failure. A retry may succeed.
     InternalError,
 }
 

@@ -11,7 +11,7 @@ use crate::{BoxFuture, ClientQuestions, QuestionKind, exact_json};
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallError {
-    /// Refusal because no tool with that name is available to the caller.
+    /// No tool with that name is available to the caller.
     #[error("{}", unknown_tool(name, nearest.as_deref(), unavailable.as_deref()))]
     UnknownTool {
         /// The tool's name in the request.
@@ -34,7 +34,7 @@ pub enum CallError {
         /// A sentence that names the denied action and an allowed alternative.
         message: String,
     },
-    /// Refusal because the caller's token lacks an OAuth scope.
+    /// The caller's token lacks an OAuth scope.
     #[error("{message}")]
     Scope {
         /// A sentence that names the denied action and the scope that it needs.
@@ -42,7 +42,7 @@ pub enum CallError {
         /// All scopes that the token must have.
         needs: Vec<String>,
     },
-    /// Refusal because a limit was reached. The caller may retry.
+    /// A limit was reached. The caller may retry.
     #[error("{message}; try again in {}", wait_text(*retry_after))]
     Limited {
         /// A sentence that names the limit that was reached.
@@ -65,31 +65,31 @@ pub enum CallError {
         #[serde(deserialize_with = "exact_json::deserialize")]
         details: Value,
     },
-    /// Refusal because the requested item exceeds a size limit.
+    /// The requested item exceeds a size limit.
     #[error("{message}")]
     TooLarge {
         /// A sentence that names the item, its size, the limit and the way to request a part.
         message: String,
     },
-    /// Failure because a service or program that the tool depends on is unavailable.
+    /// A service or program that the tool depends on is unavailable.
     #[error("{message}")]
     Unavailable {
         /// Sentence that names the unavailable dependency, for the caller.
         message: String,
     },
-    /// Failure because the deadline of the call passed.
+    /// The deadline of the call passed.
     #[error("the call took longer than {} ms and was stopped", after.as_millis())]
     TimedOut {
         /// The time limit of the call.
         after: Duration,
     },
-    /// End of a call that was cancelled.
+    /// The call was cancelled.
     #[error("the call was cancelled")]
     Canceled,
     /// The server stopped while the call ran, and a second run may do harm.
     #[error("the server stopped during the call; check what the call did before you repeat it")]
     Interrupted,
-    /// Failure of the tool itself.
+    /// The tool itself failed.
     #[error("{message}")]
     Failed {
         /// A sentence about the failure for the caller.
@@ -123,13 +123,13 @@ pub enum CallError {
         /// The id of the tool.
         tool: String,
     },
-    /// Refusal because the headers of the request contradict its arguments.
+    /// The headers of the request contradict its arguments.
     #[error("{message}")]
     Mismatch {
         /// A sentence that names the difference between headers and arguments.
         message: String,
     },
-    /// JSON-RPC error that the tool returns unchanged.
+    /// The tool returned a JSON-RPC error, which clients get unchanged.
     #[error("{message}")]
     Refused {
         /// The code of the JSON-RPC error.
@@ -230,7 +230,7 @@ pub type ToolFuture<'a, T> = BoxFuture<'a, Result<T, ToolError>>;
 /// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolErrorKind {
-    /// Refusal because the input satisfies the schema but is still invalid.
+    /// The input satisfies the schema but is still invalid.
     Invalid {
         /// RFC 6901 pointer to the invalid value in the input.
         pointer: String,
@@ -246,15 +246,15 @@ pub enum ToolErrorKind {
     TooLarge,
     /// The caller exceeded a rate limit. The value is the time to wait.
     Limited(Duration),
-    /// Failure because a service or program that the tool depends on is unavailable.
+    /// A service or program that the tool depends on is unavailable.
     Unavailable,
-    /// End of a tool that stopped because its call was cancelled.
+    /// The tool stopped because its call was cancelled.
     Canceled,
     /// The caller must answer these questions and call again.
     Asks(ClientQuestions),
     /// The tool must ask a question that the caller does not support.
     CannotAsk(QuestionKind),
-    /// JSON-RPC error that the tool returns unchanged.
+    /// A JSON-RPC error, which clients get unchanged.
     Refused {
         /// The code of the JSON-RPC error.
         code: i32,

@@ -203,7 +203,7 @@ impl<'t> OriginalNumberTexts<'t> {
         })
     }
 
-    /// Returns the number that serde_json passes as `text`, in its own spelling.
+    /// Returns the number that serde_json passes as `text`, with the spelling of the JSON text.
     fn exact_number<E: serde::de::Error>(&self, text: String) -> Result<Number, E> {
         if text.len() > NUMBER_BYTES_MAX {
             let why = format_args!("a number may have at most {NUMBER_BYTES_MAX} characters");
@@ -257,11 +257,11 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
 /// key.
 #[derive(Debug)]
 pub enum JsonMapFirstEntry {
-    /// Map by which serde_json represents a number.
+    /// The visitor got a map that stands for this number.
     Number(Number),
-    /// The map is an object with this first key. The value of the key is next.
+    /// The visitor got an object with this first key. The value of the key is next.
     Key(String),
-    /// Map of an object without keys.
+    /// The visitor got an object without keys.
     Empty,
 }
 
@@ -315,7 +315,7 @@ impl Visitor<'_> for FirstMapKeySeed {
     }
 }
 
-/// Seed that deserializes the text of a number. serde_json passes it as an owned string, but
+/// Seed that deserializes the text of a number. serde_json passes this text as an owned string, but
 /// strings of the JSON text as borrowed ones. So an object with the key of a number is recognized.
 struct NumberTextSeed;
 

@@ -84,7 +84,7 @@ pub struct Reply {
 /// The body of a reply.
 #[derive(Debug, Clone)]
 pub enum ReplyBody {
-    /// Absence of a body, because the client's message needs no answer.
+    /// The reply has no body, because the client's message needs no answer.
     Empty,
     /// A body of one JSON message.
     Json(Bytes),

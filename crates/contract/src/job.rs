@@ -56,7 +56,7 @@ pub struct JobSnapshot {
     pub id: JobId,
     /// The id of the tool that the job runs.
     pub tool: ToolId,
-    /// The caller who started the job. Nobody else may see it.
+    /// The caller who started the job. Only this caller may see the job.
     pub caller: Caller,
     /// The state of the job.
     pub state: JobState,
@@ -226,8 +226,8 @@ pub enum JobEventKind {
 pub struct JobOptions {
     /// The time for which the job is kept after its end. The settings limit it.
     pub keep_for: Option<Duration>,
-    /// The time for which the request waits for the end of the job. If the job ends within it, the
-    /// answer is the job's outcome.
+    /// The time for which the request waits for the end of the job. If the job ends within this
+    /// time, the answer is the job's outcome.
     pub answer_within: Option<Duration>,
 }
 

@@ -102,9 +102,9 @@ pub enum ClientAnswer {
 pub enum ElicitationAnswer {
     /// The person agreed. For a form, these are the values of its fields.
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
-    /// Reaction of a person who refuses to do what the question asks.
+    /// The person refused to do what the question asks.
     Declined,
-    /// Reaction of a person who closed the form or page without a choice.
+    /// The person closed the form or page without a choice.
     Canceled,
 }
 
@@ -133,15 +133,15 @@ pub struct ClientRoot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
-    /// Question that a person answers in a form.
+    /// A person answers the question in a form.
     Form,
-    /// Question that a person answers by visiting a web page.
+    /// A person answers the question by visiting a web page.
     Visit,
-    /// Question that the client's model answers, without tools.
+    /// The client's model answers the question, without tools.
     Sample,
-    /// Question that the client's model answers, for which it may use tools.
+    /// The client's model answers the question, and may use tools.
     SampleWithTools,
-    /// Question for the folders in which the client works.
+    /// The client answers with the folders in which it works.
     Roots,
 }
 

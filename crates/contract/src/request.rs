@@ -168,7 +168,7 @@ pub enum HostAnswer {
     },
     /// The output of a tool.
     Output(ToolOutput),
-    /// Job of the caller.
+    /// One of the caller's jobs.
     Job(Box<JobSnapshot>),
     /// A page of the caller's jobs.
     Jobs(JobPage),
@@ -198,7 +198,7 @@ pub enum HostAnswer {
     Completion(CompletionCandidates),
     /// A page of skills.
     Skills(SkillPage),
-    /// Skill with its files.
+    /// One skill, with the list of its files.
     Skill(Box<Skill>),
     /// Questions to the client, which must make the request again with the answers and the state.
     Questions {

@@ -16,16 +16,16 @@ use crate::{
 /// The strength of a resource source's claim on a URI, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UriClaimStrength {
-    /// Claim on a URI of an existing resource of the source.
+    /// The source of resources has a resource with this URI.
     Listed,
-    /// Claim on a URI inside a folder that the source has.
+    /// The URI is inside a folder of the source of resources.
     Inside,
-    /// Claim on a URI that matches one of the source's resource templates.
+    /// The URI matches a resource template of the source of resources.
     Template,
-    /// Claim on a URI with a scheme that the source uses.
+    /// The source of resources uses the scheme of the URI.
     Scheme,
-    /// No claim: the source does not have the resource. The source reports that the resource does
-    /// not exist, unless another source has it.
+    /// The source of resources does not have the resource. It reports that the resource does not
+    /// exist, unless another source has it.
     Absent,
 }
 

@@ -34,7 +34,8 @@ pub trait Tool: Send + Sync + 'static {
     const STORES_OUTPUT: bool = false;
     /// The time limit of one call of the tool. `None` is the configured default.
     const DEADLINE: Option<Duration> = None;
-    /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
+    /// The rule that decides if calls of the tool run as jobs: never, optionally, preferably or
+    /// always.
     const JOB: JobSupport = JobSupport::Optional;
     /// True if the tool implements [`Tool::prepare`].
     const HAS_PREPARE: bool = false;
@@ -376,7 +377,8 @@ fn parse_input<T: Tool>(input: Value) -> Result<T::Input, ToolError> {
     serde_json::from_value(input).map_err(|err| ToolError::invalid("", err.to_string()))
 }
 
-/// Returns the JSON pointer to a number such as `1E400`, which would be infinite for the tool.
+/// Returns the JSON pointer to the first number such as `1E400`, which would be infinite for the
+/// tool.
 fn find_infinite(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => number.as_f64().is_none().then(String::new),

@@ -9,22 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EncodedJsonCache, Icon, LazySchema, MetaFields};
 
-/// Whether calls of a tool run as jobs.
+/// The rule that decides if calls of a tool run as jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JobSupport {
-    /// Support of a tool whose calls never run as jobs.
+    /// Calls never run as jobs.
     Never,
-    /// The tool runs as a job if the caller requests one, or if the caller accepts jobs and the
-    /// tool runs programs.
+    /// A call runs as a job if the caller requests one, or if the caller accepts jobs and the tool
+    /// runs programs.
     #[default]
     Optional,
-    /// Support of a tool that runs as a job if the caller accepts or requests jobs.
+    /// A call runs as a job if the caller accepts or requests jobs.
     Preferred,
-    /// Support of a tool that always runs as a job.
+    /// Every call runs as a job.
     Required,
 }
 
-/// The way in which a tool that returned a result ended.
+/// The outcome of a tool run that returned a result: success, or a failure of the tool or its
+/// program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolRunStatus {
@@ -39,13 +40,13 @@ pub enum ToolRunStatus {
 /// The kind of changes that a tool can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effects {
-    /// Effects of a tool that changes nothing.
+    /// The tool changes nothing.
     Reads,
-    /// Effects of a tool that only adds items, for example a new folder or a copy.
+    /// The tool only adds items, for example a new folder or a copy.
     Adds,
-    /// Effects of a tool that can overwrite or remove files or other data.
+    /// The tool can overwrite or remove files or other data.
     Changes,
-    /// Effects of a tool that runs programs, which can do everything that their sandbox allows.
+    /// The tool runs programs, which can do everything that their sandbox allows.
     Runs,
 }
 
@@ -207,7 +208,8 @@ pub struct ToolSpec {
     pub input_schema: LazySchema,
     /// JSON Schema 2020-12 of the tool's structured result, if it has one.
     pub output_schema: Option<LazySchema>,
-    /// The tool's relation to jobs: a call runs as a job never, optionally, preferably or always.
+    /// The rule that decides if calls of the tool run as jobs: never, optionally, preferably or
+    /// always.
     pub job: JobSupport,
     /// The icons of the tool.
     pub icons: Vec<Icon>,

@@ -113,8 +113,9 @@ pub trait Dialect: Send + Sync + 'static {
     fn is_public(&self, _head: &FrameMetadata) -> bool {
         false
     }
-    /// Returns the part of the conversation that this request has, if a conversation consists of
-    /// two kinds of HTTP requests (HTTP+SSE of MCP 2024-11-05).
+    /// Returns the kind of an HTTP request in an HTTP+SSE conversation (MCP 2024-11-05), in which
+    /// one request opens a stream and further requests send messages. Returns `None` for all other
+    /// requests.
     fn duplex(&self, _head: &FrameMetadata) -> Option<DuplexRequestKind> {
         None
     }
@@ -126,22 +127,25 @@ pub trait Dialect: Send + Sync + 'static {
     fn unknown_duplex(&self) -> Reply {
         Reply::empty(404)
     }
-    /// Returns the reply to a client that wants to resume an event stream which is unknown.
+    /// Returns the reply to a client that wants to resume an event stream after the event `_id`, if
+    /// the server does not know this event.
     fn unknown_event(&self, _id: &str) -> Reply {
         Reply::empty(400)
     }
-    /// Returns the purpose of a WebSocket at the request's path, or the refusal.
+    /// Returns the purpose of a WebSocket at the request's path, or the reply that refuses the
+    /// WebSocket. By default, the dialect has no WebSockets.
     fn upgrade(&self, _head: &FrameMetadata) -> Result<WebSocketPurpose, Reply> {
         Err(Reply::empty(426))
     }
 }
 
-/// Half of a duplex conversation, in which each direction has its own HTTP requests.
+/// The kind of an HTTP request in an HTTP+SSE conversation, in which each direction has its own
+/// requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DuplexRequestKind {
-    /// HTTP request that opens the stream of messages to the client.
+    /// The request opens the stream of messages to the client.
     Open,
-    /// HTTP request that carries one message of the client.
+    /// The request carries one message of the client.
     Message {
         /// The id of the HTTP+SSE conversation.
         id: String,
@@ -150,20 +154,19 @@ pub enum DuplexRequestKind {
 
 /// The purpose for which a client opened a WebSocket.
 pub enum WebSocketPurpose {
-    /// Purpose of a WebSocket for a conversation with the client, with one message per WebSocket
-    /// message.
+    /// The client and the server exchange messages of the dialect, one per WebSocket message.
     Converse,
-    /// Purpose of a WebSocket that streams a job's events to the client.
+    /// The WebSocket streams a job's events to the client.
     Watch(JobWatchRequest),
-    /// Purpose of a WebSocket that the server closes at once: the message to send first, and the
-    /// close code (RFC 6455).
+    /// The server sends a message and closes the WebSocket at once. The values are the message and
+    /// the close code (RFC 6455).
     Close(Bytes, u16),
 }
 
 /// The reason why a client's message was rejected before its dialect read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameRefusal {
-    /// Refusal of a message that exceeds the transport's limit.
+    /// The message exceeds the transport's limit.
     TooLarge {
         /// The limit of the transport in bytes.
         limit: usize,
@@ -173,15 +176,14 @@ pub enum FrameRefusal {
         /// A sentence that names the limit.
         message: String,
     },
-    /// Refusal of a message whose sender is not authenticated.
+    /// The sender of the message is not authenticated.
     Unauthorized {
         /// True if the sender sent a credential that the server does not know.
         had_credential: bool,
     },
-    /// Refusal of a request that contains more than one credential, for example two `Authorization`
-    /// headers.
+    /// The request contains more than one credential, for example two `Authorization` headers.
     SeveralCredentials,
-    /// Refusal of a message whose sender failed to authenticate too often.
+    /// The sender of the message failed to authenticate too often.
     Throttled {
         /// The time to wait before a retry.
         retry_after: Duration,
@@ -254,7 +256,7 @@ pub enum ParsedFrame {
         /// The reply to the message.
         reply: Reply,
     },
-    /// Client's answer to a question of the server.
+    /// The client's answer to a question of the server.
     Response {
         /// The id of the question.
         id: String,
@@ -280,7 +282,7 @@ pub struct PendingHostRequest {
     pub encoder: Arc<dyn AnswerEncoder>,
     /// The effect of a lost connection on the request.
     pub on_disconnect: DisconnectEffect,
-    /// The way in which the client accepts the answer: one message or a stream.
+    /// The response mode that the client accepts: one message or a stream.
     pub answer_form: AcceptedResponseMode,
     /// Channel by which the client is asked questions while the request runs.
     pub question_mode: QuestionChannel,
@@ -289,14 +291,14 @@ pub struct PendingHostRequest {
     /// The longest duration of the request that the dialect allows, if it is shorter than the
     /// tool's deadline.
     pub time_limit: Option<Duration>,
-    /// The origin of the request for its envelope, if the answer is an envelope.
+    /// Data about the request for the envelope, if the answer is an envelope.
     pub origin: Option<Box<EnvelopeRequestInfo>>,
 }
 
 /// The channel by which a client is asked questions about its request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionChannel {
-    /// Channel of a client that cannot be asked questions.
+    /// The client cannot be asked questions.
     Nobody,
     /// The request ends with the questions, and the client makes the request again with the
     /// answers.
@@ -308,7 +310,7 @@ pub enum QuestionChannel {
         /// The host's state of the request, which the client got with the questions and sent back.
         state: Option<String>,
     },
-    /// Channel of a client that answers while its request runs. Contains the kinds of question that
+    /// The client answers questions while its request runs. The value is the kinds of question that
     /// the client supports.
     DuringCall(QuestionSupport),
 }
@@ -331,14 +333,14 @@ pub struct InFlightRequestKey(pub String);
 pub enum DisconnectEffect {
     /// The request is cancelled when the connection is lost.
     Cancels,
-    /// Work for the request goes on after the connection is lost.
+    /// The request keeps running after the connection is lost.
     Continues,
 }
 
-/// The ways in which a client accepts an answer: one message or a stream.
+/// The response mode that a client accepts: one message, a stream, or a stream that can be resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedResponseMode {
-    /// Answer in one message, not a stream.
+    /// The answer is one message, not a stream.
     Message,
     /// The answer is a stream of events, whose last event is the message that answers the request.
     Stream,

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Returns a line that warns about sandbox layers that a program ran without. `None` if no layer
-/// was missing.
+/// Returns a line that warns about the sandbox layers that were missing, according to `value`, the
+/// result of a program. Returns `None` if no layer was missing.
 fn warning_line(value: &Value) -> Option<String> {
     let sandbox = value.get("sandbox")?;
     let missing = sandbox.get("missing")?.as_array()?;

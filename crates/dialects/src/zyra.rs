@@ -88,8 +88,8 @@ impl Dialect for ZyraDialect {
         }
     }
 
-    /// Returns the refusal of a message. If the server is busy, it contains the id of the message,
-    /// because a client on a WebSocket waits for an answer with that id.
+    /// Returns the refusal of a message. If the server is busy, the refusal contains the id of the
+    /// message, because a client on a WebSocket waits for an answer with that id.
     fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> ParsedFrame {
         match why {
             FrameRefusal::Busy { message } => {

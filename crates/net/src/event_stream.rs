@@ -32,7 +32,8 @@ pub struct SseParser {
     /// Maximum size in bytes of an event's data. Longer data is truncated.
     bytes_max: usize,
     line: Vec<u8>,
-    /// State of skipping the rest of an overlong line. `None` if the current line is not overlong.
+    /// State while the rest of an overlong line is skipped. `None` if the current line is not
+    /// overlong.
     rest: Option<OverlongLineSkipState>,
     event: SseEvent,
     has_fields: bool,
@@ -41,7 +42,7 @@ pub struct SseParser {
     after_cr: bool,
 }
 
-/// State of skipping the rest of a line that exceeds the size limit.
+/// State while the parser skips the rest of a line that exceeds the size limit.
 #[derive(Clone, Copy)]
 enum OverlongLineSkipState {
     /// The overlong line is data of an event. Its last bytes are kept in the event's truncated

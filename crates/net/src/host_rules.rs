@@ -22,7 +22,7 @@ pub struct HostRule {
     port: Option<u16>,
     /// The paths that the rule allows on the host. `None` allows all paths.
     path: Option<UrlPathPattern>,
-    /// `true` if the rule allows only public addresses, even if it names the host exactly.
+    /// True if the rule allows only public addresses, even if it names the host exactly.
     is_public_only: bool,
 }
 
@@ -108,7 +108,8 @@ impl HostRules {
         self.matching(host, port).any(|rule| rule.allows_path(path))
     }
 
-    /// Returns true if both these rules and `other` allow some host and port. Ignores paths.
+    /// Returns true if at least one host and port is allowed both by these rules and by `other`.
+    /// Ignores paths.
     pub fn overlap(&self, other: &HostRule) -> bool {
         self.0.iter().any(|rule| rule.host.overlaps(&other.host) && rule.shares_port(other))
     }

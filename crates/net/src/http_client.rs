@@ -36,11 +36,11 @@ pub struct HttpClient(Client<DialConnector, Full<Bytes>>);
 /// The reason why an HTTP request has no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpRequestFailure {
-    /// Error because the connection failed before the request was sent, so the server did not
-    /// receive it.
+    /// The connection failed before the request was sent, so the server did not receive the
+    /// request. The text is the reason.
     NotSent(String),
-    /// Error because the connection broke after the request was sent. The server may have executed
-    /// the request.
+    /// The connection broke after the request was sent. The server may have executed the request.
+    /// The text is the reason.
     Lost(String),
 }
 

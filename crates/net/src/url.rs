@@ -15,17 +15,17 @@ pub struct HttpUrl(Uri);
 /// which can follow "it" in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpUrlError {
-    /// Error for a text that is not a URL, with the reason.
+    /// The text is not a URL. The value is the reason.
     NotAUrl(String),
-    /// Error for a URL without a scheme, or with a scheme other than `http` and `https`.
+    /// The URL has no scheme, or a scheme other than `http` and `https`.
     OtherScheme,
-    /// Error for a URL without a host.
+    /// The URL has no host.
     NoHost,
-    /// Error for a URL with a user name or a password.
+    /// The URL has a user name or a password.
     UserInfo,
-    /// Error for a base URL with a query, to which no path can be appended.
+    /// The base URL has a query, so that no path can be appended.
     Query,
-    /// Error for an invalid path that was to be appended to a URL: the path, and the reason.
+    /// The path to append is invalid. The values are the path and the reason.
     InvalidPath(String, String),
 }
 

@@ -99,22 +99,21 @@ pub trait HttpApplication: Send + Sync + 'static {
 /// Reason why an HTTP request cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnreadableRequestReason {
-    /// Error for a body that is larger than the limit.
+    /// The body is larger than the limit.
     TooLarge {
         /// The size limit that the body exceeds, in bytes.
         limit: usize,
     },
-    /// Error for a body that did not arrive in time.
+    /// The body did not arrive in time.
     TimedOut,
-    /// Error for a connection that ended within the body.
+    /// The connection ended within the body.
     Incomplete,
-    /// Error for a content type or encoding that is not supported, with an explanation.
+    /// The content type or encoding is not supported. The text explains the problem.
     Unsupported(String),
-    /// Error for a request for an event stream or a WebSocket while the maximum number of those is
+    /// The request asks for an event stream or a WebSocket, but the maximum number of those is
     /// open.
     TooManyStreams,
-    /// Error because the memory budget for request bodies does not have enough free memory for this
-    /// body.
+    /// The memory budget for request bodies has too little free memory for this body.
     NoBodyRoom,
 }
 
@@ -149,21 +148,21 @@ impl UnreadableRequestReason {
     }
 }
 
-/// Sender of an HTTP request, as far as authentication identified the sender.
+/// The sender of an HTTP request, according to its authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSenderIdentity {
-    /// Authenticated caller who sent the request.
+    /// The sender of the request is this authenticated caller.
     Known(Caller),
-    /// Anonymous sender of a request, if the request needs no authentication.
+    /// The sender of the request is anonymous, and the request needs no authentication.
     Anonymous,
-    /// Sender of a request without a valid credential.
+    /// The request has no valid credential.
     Unauthenticated {
         /// True if the request contained a credential.
         had_credential: bool,
     },
-    /// Sender that put several credentials into one header.
+    /// The request has several credentials in one header.
     MultipleCredentials,
-    /// Sender whose address had too many failed attempts to authenticate.
+    /// Too many attempts to authenticate from the sender's address have failed.
     Throttled {
         /// Time to wait before the next attempt to authenticate.
         retry_after: Duration,
@@ -327,7 +326,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Starts a task for each accepted connection.
+/// Acceptor of connections, which starts a task for each connection.
 struct ConnectionAccepter {
     door: Arc<RequestHandler>,
     secure: Option<TlsHandshaker>,

@@ -44,7 +44,7 @@ pub(crate) struct UpstreamConnection {
     is_troubled: AtomicBool,
     /// Time at which the last request ended, in milliseconds after the connection began.
     last_used_ms: AtomicU64,
-    /// Lowest log level that the upstream was asked to send.
+    /// Lowest log level that the upstream was asked to send. `None` if no level was requested.
     log_level: Mutex<Option<LogLevel>>,
     /// Tools whose definitions were compared with their pins over this connection.
     pub(crate) checked_pins: ConnectionPinChecks,
@@ -60,7 +60,7 @@ pub(crate) struct UpstreamRequest<'a> {
     /// True if the caller wants progress notifications.
     pub(crate) wants_progress: bool,
     pub(crate) header_params: Vec<(String, String)>,
-    /// True if the request keeps the connection from being idle.
+    /// True if the connection does not count as idle while the request is in flight.
     pub(crate) keeps_in_use: bool,
 }
 
@@ -81,7 +81,8 @@ impl<'a> UpstreamRequest<'a> {
         }
     }
 
-    /// Returns the request, marked so that it does not keep the connection from being idle.
+    /// Returns the request, changed so that the connection may count as idle while the request is
+    /// in flight.
     pub(crate) fn without_use(self) -> Self {
         Self { keeps_in_use: false, ..self }
     }

@@ -30,8 +30,8 @@ const SKILL_PARTS: [(&str, usize); 3] =
 /// Maximum number of bytes of all checked texts of one listed entry, such as a tool, together.
 const TOTAL_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of log lines about single entries of a list that are removed because of their
-/// texts. All further removed entries share one log line.
+/// Maximum number of removed entries of a list that get a log line of their own. One further log
+/// line reports all other removed entries.
 const LOGGED_MAX: usize = 3;
 
 /// Checks that no text of the tool list's `entry` is too long or has a hidden character.

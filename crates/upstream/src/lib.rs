@@ -218,8 +218,8 @@ impl Upstreams {
         Ok(changed)
     }
 
-    /// Returns `tables` without new upstreams. For changed upstreams, it contains the settings that
-    /// are in use.
+    /// Returns `tables` without new upstreams, and with the settings in use for each changed
+    /// upstream.
     fn settings_in_use(&self, tables: &UpstreamSettingsByName) -> UpstreamSettingsByName {
         let now = self.current();
         let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
@@ -250,8 +250,8 @@ impl Upstreams {
         now.iter().map(|one| (one.upstream.name.clone(), one.upstream.health())).collect()
     }
 
-    /// Returns the reason why the upstream that may have the tool `name` cannot be reached. `None`
-    /// if no unreachable upstream has the prefix of `name`.
+    /// Returns the reason why the upstream with the prefix of the tool `name` cannot be reached.
+    /// Returns `None` if no unreachable upstream has this prefix.
     pub fn unavailable_reason(&self, name: &str) -> Option<String> {
         let now = self.current();
         let all = now.iter().map(|one| &one.upstream);

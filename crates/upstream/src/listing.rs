@@ -145,7 +145,7 @@ impl UpstreamListing {
     }
 }
 
-/// Space that remains for the listed items of one upstream.
+/// Budget for the listed items of one upstream: the number of bytes that remain.
 struct ListingBudget<'a> {
     name: &'a str,
     bytes: usize,
@@ -154,8 +154,8 @@ struct ListingBudget<'a> {
 }
 
 impl ListingBudget<'_> {
-    /// Moves listed `items` of a `kind` to `all`. Returns false if `all` was full before all items
-    /// were moved.
+    /// Moves `items` to `all`. Returns false if `all` was full before all items were moved. `kind`
+    /// names the items, such as `tools`, in the log.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, kind: &str) -> bool {
         for item in items {
             let Some(left) = self.bytes.checked_sub(json_len(&item)) else {

@@ -33,8 +33,8 @@ pub(crate) fn tool_id(prefix: &str, name: &str) -> ToolId {
     ToolId::foreign(&id).expect("each part has a valid character")
 }
 
-/// Returns for each of the tool `names` true if its id differs from the ids of all other tools in
-/// every dialect's spelling.
+/// For each of the tool `names`, returns true if the id of the tool differs from the ids of all
+/// other tools in the spelling of every dialect.
 pub(crate) fn are_unique(prefix: &str, names: &[&str]) -> Vec<bool> {
     let spelled = |name: &&str| fold_name(tool_id(prefix, name).as_str()).into_owned();
     let spelled: Vec<_> = names.iter().map(spelled).collect();

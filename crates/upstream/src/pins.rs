@@ -97,7 +97,8 @@ impl ToolDefinition {
         entry
     }
 
-    /// Returns the BLAKE3 hash of the definition in hex. It does not depend on the order of keys.
+    /// Returns the BLAKE3 hash of the definition in hex. The order of JSON keys does not affect the
+    /// hash.
     pub fn hash(&self) -> String {
         let mut parts = Map::new();
         let mut part = |key: &str, value: Option<Value>| {

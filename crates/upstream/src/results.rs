@@ -94,7 +94,7 @@ impl UpstreamResultStore {
         let _ = self.0.shared.set(store);
     }
 
-    /// Locks the store of results after removing expired ones.
+    /// Locks the list of stored results and removes the expired ones.
     fn lock(&self) -> MutexGuard<'_, StoredResultList> {
         let mut all = self.0.results.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove_expired(Instant::now());
@@ -118,7 +118,7 @@ impl UpstreamResultStore {
         Ok(spec)
     }
 
-    /// Keeps the result of `caller` in memory for `time`, or until newer results need the memory.
+    /// Stores the result of `caller` in memory for `time`, or until newer results need the memory.
     fn keep(&self, caller: &Caller, spec: ResourceSpec, data: StoredData, time: Duration) {
         let until = Instant::now() + time.min(LIFETIME);
         let result = StoredResult { caller: caller.clone(), spec, data, until };

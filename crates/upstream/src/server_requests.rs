@@ -43,11 +43,12 @@ pub(crate) struct CallMessageReceiver {
     visits: Mutex<BTreeSet<String>>,
 }
 
-/// Way in which an upstream's question reaches the caller.
+/// The route by which an upstream's questions reach the caller.
 enum UpstreamQuestionRoute {
     /// The caller answers questions while the call runs.
     Live(QuestionAsker),
-    /// The questions go to the driver of the call, which may suspend it until the caller answers.
+    /// The task that runs the call receives the questions. The task may suspend the call until the
+    /// caller answers.
     Driver(mpsc::Sender<UpstreamOpenQuestions>),
 }
 
@@ -63,8 +64,8 @@ impl CallMessageReceiver {
         Self::new(ctx, UpstreamQuestionRoute::Live(ctx.asker.clone()))
     }
 
-    /// Creates a receiver for a call whose questions go to the driver of the call, through the
-    /// channel `open`.
+    /// Creates a receiver for a call whose questions go through the channel `open` to the task that
+    /// runs the call.
     pub(crate) fn for_call_driver(
         ctx: &ToolContext,
         open: mpsc::Sender<UpstreamOpenQuestions>,
@@ -149,7 +150,8 @@ impl CallMessageReceiver {
         }
     }
 
-    /// Returns false if the event completes a page visit that this call did not request.
+    /// Returns true if the call must receive the event. An event about a page visit concerns the
+    /// call only if the call requested this visit.
     fn concerns_call(&self, event: &CallEvent) -> bool {
         match event {
             CallEvent::VisitFinished { id } => {
@@ -159,7 +161,7 @@ impl CallMessageReceiver {
         }
     }
 
-    /// Sends the events of the call to `events` from now on.
+    /// Sends all further events of the call to `events`.
     pub(crate) fn redirect_events(&self, events: CallEventSink) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
     }

@@ -16,7 +16,7 @@ pub use oauth::{OAuthGrant, OAuthSettings};
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type UpstreamSettingsByName = BTreeMap<String, UpstreamSettings>;
 
-/// Prefix of an entry in `tools` that leaves tools out.
+/// First character of an entry in the setting `tools` that excludes the matching tools.
 pub const EXCLUSION: char = '!';
 
 /// Another MCP server whose tools, resources and prompts are served here. Set `command` or `url`.
@@ -303,7 +303,8 @@ impl UpstreamSettings {
         self.check_fit()
     }
 
-    /// Checks for settings that have no effect for this kind of upstream.
+    /// Returns an error if a setting has no effect, such as `env` for an upstream at a URL. Also
+    /// checks the values of the program, the roots and the headers.
     fn check_fit(&self) -> Result<(), String> {
         let Self { command, env, cwd, url, headers, sandbox, hosts, roots, .. } = self;
         let unused = match url {

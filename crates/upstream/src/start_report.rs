@@ -11,7 +11,7 @@ const LINES_MAX: usize = 5;
 const LINE_BYTES_MAX: usize = 200;
 /// Maximum size of an upstream's answer in a start report, in bytes.
 const ANSWER_BYTES_MAX: usize = 400;
-/// Header that a program writes before each message if it does not use lines.
+/// Header that a program writes before each message if it does not write one message per line.
 const LENGTH_HEADER: &str = "content-length:";
 
 /// Words in an error message between the reason for a failure and the program's last error output.

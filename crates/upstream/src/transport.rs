@@ -48,8 +48,8 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn unsupported_kind(&self, _method: &str, _params: &Value) -> Option<QuestionKind> {
         None
     }
-    /// Records that a question of `kind`, which the caller does not support, was asked, possibly by
-    /// this call.
+    /// Records that the upstream asked a question of `kind`, which the caller does not support.
+    /// Another call may have caused the question.
     fn record_missing(&self, _kind: QuestionKind) {}
     /// Records that the upstream asks questions during calls.
     fn record_question(&self) {}
@@ -57,7 +57,7 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_missed(&self) {}
     /// Records that the upstream will send no notifications from now on.
     fn record_unheard(&self) {}
-    /// Records that requests reach the upstream again, or the reason why the last one did not.
+    /// Records that a request reached the upstream, or the reason why it did not.
     fn record_delivery(&self, _delivered: Result<(), &str>) {}
     /// Records a request of the handshake, and its outcome once it is known.
     fn record_exchange(&self, _asked: &str, _outcome: Option<&str>) {}
@@ -85,16 +85,16 @@ pub(crate) type RequestAnswer = BoxFuture<'static, Result<Value, UpstreamRpcErro
 /// Reason why a request to an upstream has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum UpstreamRequestFailure {
-    /// Failure because the server answered the request with a JSON-RPC error.
+    /// The server answered the request with a JSON-RPC error.
     Refused(UpstreamRpcError),
-    /// Error because the server does not know the session of the request. The server has not acted
-    /// on the request.
+    /// The server does not know the session of the request, and has not acted on the request. The
+    /// text is the reason.
     SessionGone(String),
-    /// Error because the request was not delivered to the server.
+    /// The request was not delivered to the server. The text is the reason.
     NotSent(String),
-    /// Error because the answer got lost. The server may have received the request.
+    /// The answer got lost. The server may have received the request. The text is the reason.
     Lost(String),
-    /// Error because the server did not authorize the HTTP request.
+    /// The server did not authorize the HTTP request. The text is the reason.
     Unauthorized(String),
 }
 

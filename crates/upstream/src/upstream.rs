@@ -61,7 +61,7 @@ const LISTING_OLD_AFTER: Duration = Duration::from_secs(3600);
 /// same time.
 const DEDICATED_MAX: usize = 8;
 
-/// Environment of upstreams in the server: their storage and the catalog.
+/// The server's services for upstreams: stored listings, pins, and the tool catalog.
 pub trait UpstreamHost: Send + Sync + 'static {
     /// Returns the stored listing of an upstream under the key `name`, and the age of the listing.
     /// `None` if no listing is stored.
@@ -81,11 +81,11 @@ pub trait UpstreamHost: Send + Sync + 'static {
 /// Connection state of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UpstreamState {
-    /// State of an upstream that is not connected, because no call needs it.
+    /// No call needs the upstream, so the server is not connected to it.
     Idle,
     /// The last attempt to connect failed, or the connection broke.
     Failing,
-    /// Connected to the server, or to its running program.
+    /// The server is connected to the upstream.
     Connected,
 }
 
@@ -129,9 +129,10 @@ pub struct Upstream {
     pub(crate) fetched_skills: FetchedSkills,
     /// True once the upstream has been listed. It is set after `listing`.
     has_listed: AtomicBool,
-    /// True once `tools` are those of the upstream itself. It changes only while `tools` is locked.
+    /// True once the offered tools come from a listing of this upstream. Until then, they come from
+    /// the upstream that was replaced. The flag changes only while `tools` is locked.
     offers_listed: AtomicBool,
-    /// True once the upstream's listing is known or its request failed.
+    /// True once the upstream's listing is known or a request for the listing failed.
     listed: watch::Sender<bool>,
     /// True if the upstream's stored listing is outdated.
     is_old: AtomicBool,
@@ -162,7 +163,7 @@ pub struct Upstream {
     /// True once the upstream is closed, because the server shuts down or no longer has the
     /// upstream.
     closed: AtomicBool,
-    /// True once another upstream replaces this upstream, for example after a change of the
+    /// True once a newer instance replaces this upstream, for example after a change of the
     /// settings. The instances of single callers share the flag.
     retired: Arc<AtomicBool>,
     /// Number of times that the upstream's tools may have changed.
@@ -294,8 +295,8 @@ impl Upstream {
         vec!["upstream".to_owned(), self.name.clone()]
     }
 
-    /// Returns the tool's id with the upstream's name as prefix, if the configured prefix differs.
-    /// Rules for either id apply.
+    /// Returns the id of the tool `name` with the upstream's name as prefix, if the configured
+    /// prefix differs. Policy rules for either id apply to the tool.
     pub(crate) fn ruled_as(&self, name: &str) -> Option<ToolId> {
         (self.prefix() != self.name).then(|| names::tool_id(&self.name, name))
     }

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, KeepActiveGuard};
 use toolgate_net::{ByteStream, HttpUrl};
 
-/// Environment of upstreams: starts their programs and opens their connections. The implementation
-/// decides which addresses are reachable and how programs are confined.
+/// Access of upstreams to the system: starts their programs and opens their connections. The
+/// implementation decides which addresses are reachable and how programs are confined.
 pub trait UpstreamSystemAccess: Send + Sync + 'static {
     /// Starts an upstream's program. Returns the reason if it cannot start.
     fn start<'a>(
@@ -83,10 +83,10 @@ pub struct RunningUpstreamProgram {
     pub hold: KeepActiveGuard,
 }
 
-/// Function that returns the hosts that were refused to a running program so far.
+/// Function that returns the hosts that the sandbox has kept a running program from reaching.
 pub type RefusedHostsFn = Arc<dyn Fn() -> Vec<UpstreamRefusedHost> + Send + Sync>;
 
-/// A host that was refused to the program of an upstream.
+/// A host that the sandbox kept an upstream's program from reaching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamRefusedHost {
     /// The refused host, with its port.
@@ -117,10 +117,10 @@ impl UpstreamRefusedHost {
     }
 }
 
-/// Standard output of an upstream's program, which is read in pieces.
+/// Standard output of an upstream's program. Implementations may support reads in a busy loop.
 pub trait UpstreamOutputReader: AsyncRead + Send + Unpin {
-    /// Reads into `piece` without sleeping until the time `end`, if supported. Returns true if
-    /// anything was read.
+    /// Reads into `piece` in a busy loop, without sleeping, until data arrives or the time `end` is
+    /// reached. Returns true if anything was read. By default, reads nothing.
     fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         let _ = (end, piece);
         false

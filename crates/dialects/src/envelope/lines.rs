@@ -184,7 +184,7 @@ fn parse_arguments(params: &Map<String, Value>) -> Result<PromptArguments, CallE
     text.collect()
 }
 
-/// Parses the parameters of a tool call. The tool is named by `toolId`, or by `tool` as in tool IO.
+/// Parses the parameters of a tool call. The member `toolId` or `tool` names the called tool.
 fn parse_tool(mut params: Map<String, Value>) -> EnvelopeRequest {
     let id = match params.remove("toolId") {
         Some(id) => Some(("toolId", id)),

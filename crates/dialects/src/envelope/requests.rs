@@ -55,8 +55,8 @@ pub(super) fn prompt(
     }
 }
 
-/// Creates a call of the tool `id`. `fields` contains `arguments` or `input`, and other fields of
-/// tool IO.
+/// Creates a call of the tool `id`. `fields` contains `arguments` or `input`, and other fields that
+/// the schema `tool_io.schema.json` allows.
 pub(super) fn tool(
     transport: &'static str,
     id: &str,

@@ -31,7 +31,8 @@ pub(crate) fn paths(facts: &ServerInfo) -> &'static [&'static str] {
     }
 }
 
-/// Returns the half of an HTTP+SSE conversation to which a request belongs, if it belongs to one.
+/// Returns the kind of a request in an HTTP+SSE conversation. Returns `None` if the request belongs
+/// to no such conversation.
 pub(crate) fn duplex(head: &FrameMetadata) -> Option<DuplexRequestKind> {
     let FrameMetadata::Http { method, path, query, .. } = head else { return None };
     match (method, path.as_str()) {
@@ -69,7 +70,8 @@ pub(crate) fn greeting(facts: &ServerInfo, head: &FrameMetadata) -> Option<Reply
     Some(reply.with_header("content-type", "text/plain; charset=utf-8"))
 }
 
-/// Returns the server card or catalog at the request's path. `None` if the path has neither.
+/// Returns the server card, or the catalog that links to the card, at the request's path. Returns
+/// `None` if the path has neither.
 pub(crate) fn document(facts: &ServerInfo, head: &FrameMetadata) -> Option<Reply> {
     let FrameMetadata::Http { method, path, .. } = head else { return None };
     let card = facts.card.as_ref()?;

@@ -76,7 +76,7 @@ pub(crate) enum LibraryRequestKind {
     Prompts,
     /// A request for a rendered prompt.
     Prompt,
-    /// A request for candidates for a value.
+    /// A request for completions of a value that a person is typing.
     Completion,
     /// A request for the list of skills.
     Skills,
@@ -346,7 +346,7 @@ impl McpEncoder {
             #[serde(flatten)]
             stamp: CommonResultMembers<'a>,
         }
-        /// MCP's JSON for the candidates for a completed value.
+        /// MCP's JSON for the possible completions of a value.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct CompletionList<'a> {

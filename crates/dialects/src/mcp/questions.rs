@@ -236,7 +236,7 @@ fn guess_answer(fields: &Map<String, Value>) -> Option<ClientAnswer> {
     }
 }
 
-/// Parses a person's choice in a client's answer.
+/// Parses a person's answer to an elicitation from `fields`, the members of a client's answer.
 fn parse_choice(fields: &Map<String, Value>) -> Option<ElicitationAnswer> {
     match (fields.get("action")?.as_str()?, fields.get("content")) {
         ("accept", Some(Value::Object(content))) => {

@@ -49,7 +49,7 @@ impl RequestedNotifications {
         Ok(Self { revision, facts, progress_token, log_level, progress, task: None })
     }
 
-    /// Returns the notifications' settings for the task that the request created.
+    /// Returns a copy whose notifications name `task`, the task that the request created.
     pub(crate) fn for_task(&self, task: JobId) -> Self {
         Self {
             revision: self.revision,

@@ -160,9 +160,9 @@ fn is_stream(range: &str) -> bool {
     kind == "text/event-stream" && !parts.any(|part| part.strip_prefix("q=").is_some_and(none))
 }
 
-/// Returns the way in which the client accepts an answer. A client on lines accepts streams. An
-/// HTTP client accepts streams if its `Accept` header names them, and can resume them if the
-/// revision supports that.
+/// Returns the response mode that the client accepts. A client on lines accepts streams. An HTTP
+/// client accepts streams if its `Accept` header names them, and can resume them if the revision
+/// supports that.
 pub(crate) fn answer_form(head: &FrameMetadata, revision: &McpRevision) -> AcceptedResponseMode {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();

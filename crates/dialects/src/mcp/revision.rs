@@ -9,11 +9,12 @@ use crate::rpc;
 pub struct McpRevision {
     /// The version string of the revision.
     pub name: &'static str,
-    /// The way a client begins a conversation in this revision: with `initialize` or without.
+    /// The session model of the revision: a session that `initialize` opens, or independent
+    /// requests.
     pub era: SessionModel,
-    /// Support for batches of messages.
+    /// Reaction to batches of messages.
     pub batches: BatchSupport,
-    /// The way in which a server reports invalid arguments in this revision.
+    /// The error form for invalid arguments of a call.
     pub bad_input: InvalidInputErrorForm,
     /// True if the revision has annotations of tools (hints such as `readOnlyHint`) and a text
     /// (`message`) in progress notifications.
@@ -31,7 +32,7 @@ pub struct McpRevision {
     pub resumes: bool,
     /// The JSON Schemas and structured results that the revision allows.
     pub schemas: SchemaSupport,
-    /// The way in which a call becomes a task.
+    /// The rule by which a call becomes a task.
     pub tasks: TaskSupport,
     /// The kinds of question to the client that the revision has.
     pub questions: RevisionQuestionSupport,
@@ -43,8 +44,8 @@ pub struct McpRevision {
     pub anonymous_errors: bool,
 }
 
-/// The way an MCP client begins a conversation in a protocol revision, and the time for which its
-/// settings apply.
+/// The session model of a protocol revision: whether a client opens a session, and for how long the
+/// client's settings apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionModel {
     /// The client begins with `initialize`, which opens a session. The client's settings apply to
@@ -55,21 +56,21 @@ pub enum SessionModel {
     Stateless,
 }
 
-/// Support for batches: several messages in one JSON array.
+/// A server's reaction to a batch: several messages in one JSON array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchSupport {
-    /// Support for a message that is a batch.
+    /// The server accepts batches.
     Accepted,
-    /// Refusal of a message that is a batch.
+    /// The server refuses batches.
     Refused,
 }
 
-/// The way in which a server reports invalid arguments of a call.
+/// The form of the error that a server returns for invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidInputErrorForm {
-    /// JSON-RPC error for invalid arguments, which the model does not see.
+    /// Invalid arguments cause a JSON-RPC error, which the model does not see.
     Error,
-    /// Result with `isError` for invalid arguments, which the model sees.
+    /// Invalid arguments cause a result with `isError`, which the model sees.
     Result,
 }
 
@@ -89,16 +90,17 @@ pub enum ContentBlockSupport {
 /// The JSON Schemas and structured results that a protocol revision allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaSupport {
-    /// Support for schemas and results that are objects. Schemas of properties are objects, too.
+    /// Schemas of tools and structured results must be objects. Schemas of properties must be
+    /// objects, too.
     Objects,
-    /// Support for any JSON Schema 2020-12 and any structured result.
+    /// Any JSON Schema 2020-12 and any structured result is allowed.
     Any,
 }
 
-/// The way in which a call becomes a task, which outlives its request.
+/// The rule by which a call becomes a task. A task outlives the request that made the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskSupport {
-    /// Absence of support: calls never become tasks.
+    /// Calls never become tasks.
     None,
     /// A call becomes a task if the client requests it by a parameter.
     Param,
@@ -109,7 +111,7 @@ pub enum TaskSupport {
 /// The kinds of question to the client that a protocol revision has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevisionQuestionSupport {
-    /// Support for questions to the client's model without tools, and for the client's folders.
+    /// Questions to the client's model, without tools, and questions for the client's folders.
     Samples,
     /// Forms with text, numbers, booleans and single choices, in addition to
     /// [`RevisionQuestionSupport::Samples`].
@@ -117,7 +119,7 @@ pub enum RevisionQuestionSupport {
     /// Page visits with an id, multiple choices in forms and sampling with tools, in addition to
     /// [`RevisionQuestionSupport::Forms`].
     NamedVisits,
-    /// All questions of [`RevisionQuestionSupport::NamedVisits`], with page visits that have no id.
+    /// All questions of [`RevisionQuestionSupport::NamedVisits`], but page visits have no id.
     Visits,
 }
 
@@ -218,14 +220,14 @@ impl McpRevision {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
-    /// Returns the protocol revision with the version string `name`, if its clients begin a
-    /// conversation in the way that `era` names.
+    /// Returns the protocol revision with the version string `name` and the session model `era`.
+    /// Returns `None` if there is no such revision.
     pub fn find(name: &str, era: SessionModel) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
-    /// Returns the version strings of the protocol revisions whose clients begin a conversation in
-    /// the way that `era` names, newest first.
+    /// Returns the version strings of the protocol revisions with the session model `era`, newest
+    /// first.
     pub fn names(era: SessionModel) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
@@ -243,8 +245,7 @@ impl McpRevision {
         }
     }
 
-    /// Returns the newest protocol revision whose clients begin a conversation in the way that
-    /// `era` names.
+    /// Returns the newest protocol revision with the session model `era`.
     pub fn newest(era: SessionModel) -> &'static Self {
         match era {
             SessionModel::Stateless => &REVISIONS[0],

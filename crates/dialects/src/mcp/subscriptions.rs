@@ -17,7 +17,8 @@ use crate::{ChangeNotificationEncoder, ChangeSubscription, ServerInfo, rpc};
 
 /// The `_meta` key for the id of the subscription to which a message belongs.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// The maximum number of resources that one subscription names, and also of tasks.
+/// The maximum number of resources that one subscription names. The limit for tasks is the same
+/// number.
 const NAMED_MAX: usize = 1000;
 
 /// Parses the request `subscriptions/listen`. `line` is true if the request arrived on a stream of

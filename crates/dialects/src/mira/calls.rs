@@ -12,7 +12,7 @@ const CHARACTER_BYTES: u64 = 4;
 /// The time limit of a program in Mira's dialect in milliseconds, if the call sets none.
 const TIMEOUT_DEFAULT_MS: u64 = 60_000;
 
-/// A called method of Mira's contract, with the parameters that its answer depends on.
+/// A called method of Mira's contract, with the parameters on which the answer depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MiraCallParams {
     Read(MiraReadParams),
@@ -21,14 +21,14 @@ pub(super) enum MiraCallParams {
     Search,
 }
 
-/// The parameters of a called read that its answer depends on.
+/// The parameters of a call that reads a file, as far as the answer depends on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MiraReadParams {
     /// The limit of the read in bytes. A larger file is refused.
     pub(super) bytes_max: Option<u64>,
 }
 
-/// The parameters of a called write that its answer depends on.
+/// The parameters of a call that writes a file, as far as the answer depends on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MiraWriteParams {
     pub(super) create: bool,

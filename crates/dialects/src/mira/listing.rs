@@ -22,7 +22,7 @@ const MARK: &str = "after ";
 /// The version of Mira's contract and of its methods.
 const CONTRACT_VERSION: &str = "1.0.0";
 
-/// The data of a request to list tools that its answer depends on.
+/// The data of a request to list tools on which the answer depends.
 pub(super) struct MiraToolListing {
     pub(super) filter: ToolListFilter,
     /// The connection on which the request to list tools arrived.

@@ -26,7 +26,7 @@ use crate::{
 pub(super) enum MiraConnection {
     /// A connection on which the server can send at any time.
     Line,
-    /// Connection of an HTTP request with one answer.
+    /// An HTTP request, which gets one answer.
     Http {
         /// The URL under which the client reached the server.
         endpoint: Option<String>,

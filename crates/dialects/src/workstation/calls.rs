@@ -250,7 +250,7 @@ fn request_reading(
     })
 }
 
-/// Creates the request to the host for the short list of tools.
+/// Creates the request to the host for the short list of tools (names and descriptions).
 pub(crate) fn summary_reading() -> ParsedFrame {
     ParsedFrame::Request(PendingHostRequest {
         // The request is alone in its conversation, so any key is unique.

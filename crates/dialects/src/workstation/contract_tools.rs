@@ -44,11 +44,11 @@ struct ContractToolParameter {
 /// The type of a parameter of the workstation contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ContractParameterType {
-    /// Type of a parameter that is a required string.
+    /// A required string.
     Text,
-    /// Type of a parameter that is an optional string and may be `null`.
+    /// An optional string, which may be `null`.
     MaybeText,
-    /// Type of a parameter that is a whole number from 1 to `most`. The default is `or`.
+    /// A whole number from 1 to `most`. The default is `or`.
     Count { or: u64, most: u64 },
 }
 

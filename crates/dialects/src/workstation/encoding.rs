@@ -153,7 +153,8 @@ pub(crate) fn output_text(name: &str, output: &ToolOutput) -> String {
     text
 }
 
-/// Returns a placeholder for a result's content that is not text.
+/// Returns the text that replaces content of a result that is not text. `content` describes this
+/// content, e.g. `a resource`.
 fn placeholder(content: &str) -> String {
     format!("[{content}; only MCP clients can receive it]")
 }

@@ -33,7 +33,7 @@ const PROTOCOL: &str = "2025-06-18";
 /// The transport of a Zyra client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZyraTransport {
-    /// Transport of an HTTP request with one answer.
+    /// An HTTP request, which gets one answer.
     Http,
     /// A WebSocket, on which the server can send at any time.
     WebSocket,
@@ -315,8 +315,8 @@ impl AnswerEncoder for ZyraEncoder {
 }
 
 impl ZyraEncoder {
-    /// Returns the id of the called tool. Unless the tool is one of the server's own, the id is the
-    /// stage and the command, which is right only if each is one word.
+    /// Returns the id of the called tool. For a tool of an upstream, joins the stage and the
+    /// command, which gives the right id only if each is one word.
     fn called(&self) -> Option<String> {
         let ZyraStageCommand { stage, command } = self.tool.as_ref()?;
         let name = format!("{stage}-{command}");

@@ -38,8 +38,8 @@ pub(crate) const OWN_PATHS: &[&str] = &[
     "/health",
 ];
 
-/// Returns true if the request is one of a Zyra client at `/mcp`. An MCP client sends a GET request
-/// there only for an event stream, which its `Accept` header names.
+/// Returns true if the request comes from a Zyra client that checks the path `/mcp`. An MCP client
+/// sends a GET request there only for an event stream, which its `Accept` header names.
 pub(crate) fn is_zyra_probe(head: &FrameMetadata) -> bool {
     let FrameMetadata::Http { method, path, .. } = head else { return false };
     let is_not_zyra = |value: &[u8]| {

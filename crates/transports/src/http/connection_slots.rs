@@ -61,7 +61,7 @@ const UNAUTHENTICATED_DIVISOR: usize = 8;
 /// Activity of a connection, which decides whether it keeps its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionActivityKind {
-    /// Activity of a connection on which no complete request has arrived yet.
+    /// No complete request has arrived on the connection yet.
     Silent,
     /// The connection's current or last request was not authenticated.
     Unauthenticated,
@@ -217,8 +217,8 @@ impl ConnectionSlots {
         Some(ConnectionSlot { slots: self.clone(), number, entry: place, _counted })
     }
 
-    /// Counts a new long-lived stream of `caller`, or an unauthenticated WebSocket if `caller` is
-    /// `None`. Returns `None` if the maximum number of streams is open.
+    /// Reserves one of the long-lived streams that `caller` may open. Without `caller`, reserves an
+    /// unauthenticated WebSocket. Returns `None` if the maximum number of streams is open.
     pub(super) fn reserve_stream(
         self: &Arc<Self>,
         caller: Option<&Caller>,

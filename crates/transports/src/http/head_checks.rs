@@ -47,7 +47,7 @@ struct RequestHeadChecker {
 /// Position in the received bytes of a connection: in a request head or in a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum HttpFramingState {
-    /// Position inside a request head or before it.
+    /// The position is before or inside a request head.
     #[default]
     Head,
     /// The position is in a request body. The value is the number of bytes that remain.

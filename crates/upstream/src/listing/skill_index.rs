@@ -18,7 +18,7 @@ const INVALID_LOGGED_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct SkillIndex {
     pub(crate) all: Vec<Skill>,
-    /// Skill to which each file belongs, as a position in the list of skills.
+    /// Index into `all` of the skill to which a file belongs, by the file's URI.
     files: HashMap<String, usize>,
 }
 

@@ -10,11 +10,11 @@ use super::{ToolDefinition, UpstreamPins, injection_signs, schemas};
 /// Severity of a tool's difference from its pin, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PinDifferenceSeverity {
-    /// Difference in the wording of the definition only.
+    /// Only the wording of the tool's definition changed.
     Cosmetic,
     /// Calls that worked before still work, and more calls are accepted.
     Widening,
-    /// Difference by which calls that worked before may fail.
+    /// Calls that worked before may fail, or results may have a new shape.
     Breaking,
     /// The changed text addresses the model instead of describing the tool.
     InstructionLike,
@@ -46,9 +46,9 @@ pub struct PinDifference {
 /// Change of one tool's definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolDefinitionChange {
-    /// Tool that is new since the approval.
+    /// The tool is new since the approval. The value is its definition.
     Added(Box<ToolDefinition>),
-    /// Tool that no longer exists.
+    /// The tool no longer exists.
     Removed,
     /// The tool's definition changed. The values are the approved and the current definition.
     Changed(Box<[ToolDefinition; 2]>),

@@ -196,19 +196,19 @@ struct InjectionSign {
     pattern: InjectionSignPattern,
 }
 
-/// Pattern by which a sign of instruction-like text is found.
+/// Pattern that finds a sign of instruction-like text in a sentence.
 enum InjectionSignPattern {
-    /// Sign: an invisible character in the text.
+    /// Matches an invisible character.
     Invisible,
-    /// Pattern of several substrings, anywhere in the text.
+    /// Matches any one of these substrings, at any position.
     Part(&'static [&'static str]),
-    /// Substrings of the text that are not inside a longer word.
+    /// Matches any one of these substrings, unless it is inside a longer word.
     Token(&'static [&'static str]),
-    /// Whole words that follow each other in this order. `…` matches any words in between.
+    /// Matches any one of these phrases, in whole words. `…` in a phrase stands for any words.
     Words(&'static [&'static str]),
-    /// Sign: a link that the earlier text did not have.
+    /// Matches a link that the earlier text did not have.
     Link,
-    /// A run of base64 characters, at least 80 long, that the earlier text did not have.
+    /// Matches at least 80 base64 characters in a row that the earlier text did not have.
     Base64,
 }
 

@@ -28,12 +28,12 @@ const SCHEMA_KEYWORDS: [&str; 2] = ["items", "propertyNames"];
 /// Schema keywords whose value is an array of schemas.
 const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 
-/// Direction of the data that a tool's schema describes.
+/// Tells whether a tool's schema describes the input or the output of the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaDirection {
-    /// Direction of data that goes into the tool. A stricter schema is a breaking change.
+    /// The schema describes the tool's input. A stricter schema is a breaking change.
     Input,
-    /// Output of the tool. A looser schema is a breaking change.
+    /// The schema describes the tool's output. A looser schema is a breaking change.
     Output,
 }
 

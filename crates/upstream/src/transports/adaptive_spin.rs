@@ -22,8 +22,8 @@ const FAST_ANSWERS_MIN: u32 = 4;
 /// time, so that spinning uses at most one processor.
 static IS_SPINNING: AtomicBool = AtomicBool::new(false);
 
-/// Record of an upstream's fast answers, which decides whether a task spins (polls without
-/// sleeping) for the next one.
+/// Record of an upstream's fast answers. If several answers in a row were fast, a task spins (polls
+/// without sleeping) for the next answer.
 pub(super) struct AnswerBusyPollState {
     /// False on a machine with a single processor, where spinning would block the server that
     /// answers.
@@ -38,7 +38,7 @@ enum AnswerBusyPollTask {
     /// The task that waits for the answer, which yields between polls. The task spins only on a
     /// single-threaded runtime, because each poll would wake a further thread on other runtimes.
     Waiter,
-    /// The task that reads from the connection. It spins on request.
+    /// The task that reads from the connection. The reader spins when a waiting task asks for it.
     Reader { signal: Notify, is_wanted: AtomicBool },
 }
 
@@ -72,7 +72,8 @@ impl AnswerBusyPollState {
         }
     }
 
-    /// Waits for `answer`. Spins if no other request is in flight (`alone`).
+    /// Waits for `answer`. May spin (poll without sleeping) if no other request is in flight
+    /// (`alone`).
     pub(super) async fn wait<F: Future>(&self, alone: bool, answer: F) -> F::Output {
         if !alone || !self.is_multiprocessor || !self.spinner.can_spin() {
             return answer.await;
@@ -137,7 +138,8 @@ impl AnswerBusyPollTask {
     }
 }
 
-/// Calls `look` with the deadline, unless another thread spins. Returns true if `look` found data.
+/// Calls `look` with a deadline, up to which `look` may poll without sleeping. Returns false
+/// without a call if another thread polls already. Returns true if `look` found data.
 pub(super) fn spin(look: impl FnOnce(Instant) -> bool) -> bool {
     if IS_SPINNING.swap(true, Ordering::Acquire) {
         return false;

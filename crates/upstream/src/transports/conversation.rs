@@ -24,9 +24,10 @@ use crate::world::{RefusedHostsFn, UpstreamRefusedHost};
 
 /// Maximum number of messages to an upstream that wait to be written.
 const QUEUE_MAX: usize = 256;
-/// Maximum number of requests by one upstream that may be open at a time.
+/// Maximum number of an upstream's requests to toolgate that may be unanswered at a time.
 pub(super) const QUESTIONS_MAX: usize = 64;
-/// Maximum number of bytes of a program's standard error that are kept to explain its exit.
+/// Maximum number of bytes from the end of a program's standard error output that are stored to
+/// explain its exit.
 const LAST_WORDS_BYTES: usize = 2048;
 
 /// A conversation with an upstream over any transport, which matches answers to requests by id.
@@ -34,9 +35,9 @@ pub(crate) struct UpstreamConversation {
     shared: Arc<UpstreamConversationState>,
     outgoing: OutgoingMessageQueue,
     _ends: DropGuard,
-    /// Guard that signals the end of the conversation to its tasks.
+    /// Guard whose drop tells the tasks of the conversation to end.
     _gone: DropGuard,
-    /// Guard of the transport's resources, such as a program, which are released on drop.
+    /// Guard whose drop releases the transport's resources, for example stops the program.
     _hold: KeepActiveGuard,
 }
 
@@ -178,7 +179,7 @@ struct OutgoingMessageQueue {
     writer: Option<Arc<PipeLineWriter>>,
 }
 
-/// Error if the transport no longer writes messages.
+/// Error of a send after the transport has stopped writing messages.
 struct OutgoingQueueClosed;
 
 impl OutgoingMessageQueue {
@@ -287,7 +288,7 @@ impl IncomingMessageReceiver {
         }
     }
 
-    /// Handles a message from the upstream, one line of JSON-RPC.
+    /// Handles `line`, the text of one JSON-RPC message or batch from the upstream.
     pub(crate) fn handle(&self, line: &[u8]) {
         let Self { shared, outgoing: out } = self;
         if line.iter().all(u8::is_ascii_whitespace) {

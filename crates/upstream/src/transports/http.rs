@@ -40,7 +40,7 @@ pub(super) const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 /// Maximum number of bytes of a response's body that an error message shows.
 const SHOWN_BODY_BYTES: usize = 200;
-/// Value that stands for a missing request id, for a stream that answers no request.
+/// Id that matches no request, for a stream that must not answer a request.
 const NO_REQUEST: u64 = u64::MAX;
 /// Timeout of an HTTP request that sends a notification.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,10 +58,10 @@ struct UpstreamHttpEndpoint {
     url: RwLock<HttpUrl>,
     headers: Vec<(HeaderName, HeaderValue)>,
     receiver: Arc<dyn MessageReceiver>,
-    /// Requests in flight. They also receive messages from the notification stream.
+    /// Requests in flight. They also receive messages from the session's notification stream.
     in_flight: Arc<InFlightRequests<()>>,
     spin: AnswerBusyPollState,
-    /// Permits for open requests by the server, and for the refusals of further requests.
+    /// Permits for requests of the server that toolgate is answering.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
@@ -110,7 +110,7 @@ impl HttpTransport {
     }
 }
 
-/// Position of a message in the response to a request.
+/// Position of a message in the response to a request: first or later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseStreamPosition {
     /// The first message of the response. The server may not have read the request.
@@ -325,8 +325,8 @@ impl UpstreamHttpEndpoint {
 
     /// Answers a request of the server in the background.
     ///
-    /// If too many requests are open, refuses the request. If too many refusals are open as well,
-    /// drops it.
+    /// If too many requests are open, sends an error as the answer. If too many such errors are
+    /// being sent, ignores the request.
     fn answer_in_background(
         self: &Arc<Self>,
         id: Box<RawValue>,
@@ -445,7 +445,7 @@ impl UpstreamHttpEndpoint {
     }
 }
 
-/// Returns true if the content type `kind` is that of an event stream, in any case.
+/// Returns true if the content type `kind` is `text/event-stream`, regardless of case.
 fn is_event_stream(kind: &HeaderValue) -> bool {
     let kind = kind.as_bytes().trim_ascii_start();
     kind.get(..EVENT_STREAM.len()).is_some_and(|it| it.eq_ignore_ascii_case(EVENT_STREAM))

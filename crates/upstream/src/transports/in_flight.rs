@@ -106,7 +106,8 @@ impl<T> InFlightRequests<T> {
         self.abandoned().retain(|one| one.id != id);
     }
 
-    /// Records a request of the upstream that does not show to which call it belongs.
+    /// Records that the upstream sent a request of `method`, if a call that may have caused the
+    /// request is in flight.
     pub(super) fn note_server_request(&self, method: &str) {
         let works = || self.all().values().any(|one| !one.is_listen);
         if method != "ping" && works() {
@@ -141,8 +142,9 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// Records for all calls which capability is missing, if no caller with a call in flight
-    /// supports an upstream's question. The call that asked then fails with this reason.
+    /// If no caller with a call in flight supports an upstream's question, records the missing
+    /// capability for all these calls. The call that caused the question then fails with this
+    /// reason.
     fn record_unsupported(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
             let all = self.all();

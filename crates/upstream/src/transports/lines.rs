@@ -30,7 +30,8 @@ const DRAIN: Duration = Duration::from_millis(200);
 /// Longest time to read a program's output after the program has exited.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Opens a conversation with the program `started`, in lines of at most `bytes_max` bytes.
+/// Starts a conversation with the program `started` over its pipes. A line of output may have at
+/// most `bytes_max` bytes.
 pub(crate) fn open(
     started: RunningUpstreamProgram,
     bytes_max: usize,
@@ -54,7 +55,7 @@ pub(crate) fn open(
     conversation
 }
 
-/// Writes to the program the lines that their senders could not write at once.
+/// Writes queued lines to the program: those that could not be written at once.
 async fn write_lines(
     writer: Arc<PipeLineWriter>,
     mut lines: mpsc::Receiver<Bytes>,
@@ -136,7 +137,7 @@ const OUTPUT_HELD_OPEN: &str = "the program exited, but a child process keeps it
 /// Outcome of reading one line of a program's output.
 enum LineReadOutcome {
     Whole,
-    /// Outcome of a line that is too long, reduced to its beginning and end.
+    /// The line is too long. The value contains its beginning and end.
     TooLong(TruncatedText),
     End,
 }
@@ -189,7 +190,7 @@ async fn next_line(
     }
 }
 
-/// Output of a program, read in pieces.
+/// Reader of a program's output, which returns the bytes as they arrive.
 struct ProgramOutputPieces {
     output: Box<dyn UpstreamOutputReader>,
     spin: Arc<AnswerBusyPollState>,

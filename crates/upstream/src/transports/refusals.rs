@@ -32,7 +32,7 @@ const LOSS_BEGINNINGS: [&str; 11] = [
     "unknown session",
     "received request before initialization",
 ];
-/// Words in error messages about a session that is unknown.
+/// Words in error messages that say that a session is unknown.
 const LOSS_WORDS: [&str; 9] = [
     "not found",
     "not exist",
@@ -131,7 +131,7 @@ fn without_tags(text: &str) -> String {
     plain
 }
 
-/// Returns true if the error `message` begins like those for a request outside a session.
+/// Returns true if the error `message` begins like an error for a request outside a session.
 fn begins_with_loss(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     let message = message.strip_prefix("bad request: ").unwrap_or(&message);
@@ -151,14 +151,14 @@ pub(super) fn names_session(text: &str) -> bool {
     text.contains("session") || text.contains("initiali")
 }
 
-/// Returns true if an error of this code comes from the server, and not from a tool that ran. An
-/// exception in a tool becomes an internal error, or has a code of its own.
+/// Returns true if an error of this JSON-RPC code comes from the server, and not from a tool that
+/// ran. An exception in a tool becomes an internal error, or has a code of its own.
 fn is_code_of_server(code: i64) -> bool {
     (-32768..=-32000).contains(&code) && code != -32603
 }
 
-/// Returns true if an error of this code concerns the content of a message: its JSON, its method or
-/// its parameters.
+/// Returns true if an error of this JSON-RPC code concerns the content of a message: its JSON, its
+/// method or its parameters.
 fn is_about_content(code: i64) -> bool {
     matches!(code, -32700 | -32601 | -32602)
 }

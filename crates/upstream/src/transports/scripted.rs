@@ -28,16 +28,16 @@ pub(crate) struct ScriptedRequest {
 
 /// Answer that the scripted test server gives.
 pub(crate) enum ScriptedAnswer {
-    /// Complete answer with this status and body.
+    /// A complete answer with this status and body.
     Whole(u16, String),
-    /// Redirect with this status and location.
+    /// A redirect with this status and location.
     Redirect(u16, String),
     /// An event stream that starts with this text, and continues with the messages that are sent to
     /// all streams.
     Stream(String),
-    /// Event stream that consists of this text only.
+    /// An event stream that ends after this text.
     Short(String),
-    /// Absence of an answer: the server stays silent.
+    /// The server sends no answer.
     Silence,
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn result(request: &ScriptedRequest, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
 }
 
-/// Creates a network in which `serve` handles every connection, whatever its address.
+/// Creates a network that passes each connection to `serve`, regardless of the address.
 pub(crate) fn world<F>(
     serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static,
 ) -> Arc<dyn UpstreamSystemAccess>
@@ -170,7 +170,7 @@ where
     Arc::new(ScriptedNetwork(Box::new(move |stream| drop(tokio::spawn(serve(stream))))))
 }
 
-/// Network that connects to the scripted test server only.
+/// A network that passes each connection to a function of a test.
 struct ScriptedNetwork(Box<dyn Fn(DuplexStream) + Send + Sync>);
 
 impl UpstreamSystemAccess for ScriptedNetwork {

@@ -21,7 +21,7 @@ const TOKEN_RETRIES: u32 = 2;
 /// Maximum number of idle HTTP connections to an upstream.
 const IDLE_CONNECTIONS_MAX: usize = 64;
 
-/// URL to which a request was redirected.
+/// URL to which a request was redirected, as an extension of the response.
 #[derive(Debug, Clone)]
 pub(crate) struct RedirectTarget(pub(crate) HttpUrl);
 
@@ -31,8 +31,8 @@ fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     headers.get(LOCATION).filter(|_| is_redirect)?.to_str().ok()
 }
 
-/// Returns the URL to which `response` redirects a request for `url`, if it is on the same server.
-/// Credentials are sent to no other server.
+/// Returns the URL to which `response` redirects a request for `url`, if the target is on the same
+/// server. Credentials must not reach another server.
 fn redirect_target(url: &HttpUrl, response: &Response<Incoming>) -> Option<HttpUrl> {
     let location = redirect_location(response.status(), response.headers())?;
     let target = url.resolve(location).ok()?;
@@ -41,8 +41,8 @@ fn redirect_target(url: &HttpUrl, response: &Response<Incoming>) -> Option<HttpU
     (keeps_body && url.is_same_origin(&target)).then_some(target)
 }
 
-/// Describes the response to a request as a phrase that can follow "it", with the target of a
-/// redirect.
+/// Describes the response to a request as a phrase such as "answered 404 Not Found", with the
+/// target of a redirect if there is one.
 pub(crate) fn describe_response(status: StatusCode, headers: &HeaderMap) -> String {
     match redirect_location(status, headers) {
         Some(location) => {

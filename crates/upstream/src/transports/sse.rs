@@ -177,8 +177,8 @@ struct SseMessagePoster<P> {
 }
 
 impl<P: Fn(Bytes) -> Request<Full<Bytes>>> SseMessagePoster<P> {
-    /// Sends `message` by POST. Returns false if the server does not accept the message. If the
-    /// message is a request with the id `id`, the request then fails.
+    /// Sends `message` by POST. Returns false if the server does not accept the message. In that
+    /// case, fails the request `id`, if the message is a request.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
             let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -12,16 +12,17 @@ use tokio::sync::Notify;
 /// Writer of whole lines into a program's input pipe, in order.
 pub(super) struct PipeLineWriter {
     buffer: Mutex<LineWriteBuffer>,
-    /// Number of queued lines that will be passed to the writer, so that no line may overtake them.
+    /// Number of queued lines that were not yet passed to the writer. No later line may overtake
+    /// them.
     waiting: AtomicUsize,
-    /// Signal that some bytes of accepted lines remain to be written.
+    /// Signal that bytes of accepted lines remain to be written.
     has_rest: Notify,
 }
 
-/// Lines that wait to be written to the pipe.
+/// Bytes that wait to be written to the input of a program.
 struct LineWriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Bytes of accepted lines that are not completely written.
+    /// Bytes of accepted lines. The first `written_bytes` of them are already written.
     rest: Vec<u8>,
     /// Number of bytes at the start of the buffer that are already written.
     written_bytes: usize,
@@ -33,7 +34,8 @@ impl PipeLineWriter {
         Self { buffer: buffer.into(), waiting: AtomicUsize::new(0), has_rest: Notify::new() }
     }
 
-    /// Writes `line` if no other line waits. Returns false if the line was not accepted.
+    /// Writes `line` as far as the pipe allows, if no other line waits. Returns false if the line
+    /// was not accepted.
     pub(super) fn try_write(&self, line: &[u8]) -> bool {
         let Ok(mut buffer) = self.buffer.try_lock() else { return false };
         if self.waiting.load(Ordering::Acquire) > 0 || !buffer.rest.is_empty() {

@@ -166,11 +166,11 @@ impl SuspendedCalls {
     }
 }
 
-/// The state of a call at its end, or when the time for which it is driven is over.
+/// The state of a call to an upstream at its end, or after the caller has waited long enough.
 pub(crate) enum UpstreamCallProgress {
     Done(UpstreamCallStart),
     Running(RunningUpstreamCall),
-    /// A call in the stateless protocol whose last request has no answer yet.
+    /// A call in the stateless protocol for whose last request the upstream has not sent an answer.
     Unanswered(Box<(StatelessCall, UnansweredStatelessRequest)>),
 }
 
@@ -184,7 +184,7 @@ impl UpstreamCallProgress {
     }
 }
 
-/// Drives a call to an upstream that asks questions while it runs, until it ends.
+/// Runs a call to an upstream to its end. Questions of the upstream go to the caller.
 ///
 /// If the caller answers in a later request, the call stays alive meanwhile, instead of starting
 /// again.
@@ -199,8 +199,7 @@ pub(crate) async fn drive_to_end(
     drive_running(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?).await
 }
 
-/// Drives a call to an upstream for at most `within` and returns the call if it is still running
-/// then.
+/// Runs a call to an upstream for at most `within`. Returns the call if it is then still running.
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
@@ -210,7 +209,8 @@ pub(crate) async fn drive_for(
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
-/// Drives a running call to an upstream until the call ends.
+/// Waits for the end of a running call to an upstream, and asks the caller the upstream's
+/// questions.
 pub(crate) async fn drive_running(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
@@ -290,8 +290,8 @@ async fn drive(
     }
 }
 
-/// State of a call in the stateless protocol between two rounds of questions. The client returns it
-/// in `requestState`.
+/// State of a call in the stateless protocol between two rounds of questions. The client gets the
+/// state in `requestState`, and sends it back with the answers.
 #[derive(Serialize, Deserialize)]
 struct StatelessQuestionState {
     asked: ClientQuestions,
@@ -305,19 +305,20 @@ pub(crate) struct UnansweredStatelessRequest {
     answer: AbortOnDropTask<Value>,
 }
 
-/// The point at which a call in the stateless protocol starts or continues.
+/// The first step of the code that runs a call in the stateless protocol: send a request, or wait
+/// for the answer to an earlier request.
 pub(crate) enum StatelessCallStart {
     Start(Map<String, Value>),
     Unanswered(UnansweredStatelessRequest),
 }
 
-/// The outcome of driving a call in the stateless protocol.
+/// The outcome of running a call in the stateless protocol for some time.
 pub(crate) enum StatelessCallOutcome {
     Done(Value),
     Unanswered(UnansweredStatelessRequest),
 }
 
-/// Drives a call in the stateless protocol: each of its requests may end with questions
+/// Runs a call in the stateless protocol. Each of its requests may end with questions
 /// (`input_required`), and is then repeated with the answers.
 ///
 /// With `within`, returns early if an answer takes longer. If `folders` is set, it answers the

@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Owner of an upstream instance, which has its own connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UpstreamInstanceOwner {
-    /// Owner of an upstream instance that all callers share.
+    /// All callers share the upstream instance.
     Shared,
     /// The instance belongs to one caller or session. The value is the bearer token of the caller,
     /// if it is exchanged for one of the upstream.
@@ -154,8 +154,8 @@ impl Upstream {
     }
 }
 
-/// Storage of an upstream instance that belongs to one caller. It stores no listings and offers no
-/// tools.
+/// Host of an upstream instance that belongs to one caller. It stores no listings and adds no tools
+/// to the catalog.
 pub(super) struct CallerInstanceUpstreamHost;
 
 impl UpstreamHost for CallerInstanceUpstreamHost {

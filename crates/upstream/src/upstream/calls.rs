@@ -27,8 +27,8 @@ use crate::upstream::call_driver::{
 const TOOLS_CALL: &str = "tools/call";
 
 impl Upstream {
-    /// Sends the request of a call to the upstream and drives it to its result, including questions
-    /// and tasks.
+    /// Sends the request of a call to the upstream and waits for the result. Asks the caller the
+    /// upstream's questions, and polls a task that the call becomes.
     pub(crate) async fn call(
         &self,
         ctx: &ToolContext,
@@ -38,8 +38,8 @@ impl Upstream {
         self.wait_for_result(ctx, begun).await
     }
 
-    /// Sends the request of a call to the upstream and drives it until it has a result or becomes a
-    /// task.
+    /// Sends the request of a call to the upstream and runs the call until it has a result or
+    /// becomes a task of the upstream.
     pub(crate) async fn start_call(
         &self,
         ctx: &ToolContext,
@@ -75,8 +75,8 @@ impl Upstream {
         }
     }
 
-    /// Drives a call's request for at most `within`. A call that is still running after that
-    /// continues with its own permit.
+    /// Runs a call for at most `within`. A call that is still running after that continues with its
+    /// own permit.
     pub(crate) async fn start_call_for(
         &self,
         ctx: &ToolContext,
@@ -305,7 +305,7 @@ impl StatelessCall {
         )
     }
 
-    /// Drives the call until it has a result or becomes a task.
+    /// Runs the call until it has a result or becomes a task of the upstream.
     async fn drive_to_end(
         self,
         ctx: &ToolContext,
@@ -319,7 +319,7 @@ impl StatelessCall {
         }
     }
 
-    /// Drives the call until an answer takes longer than `within`.
+    /// Runs the call until it ends or, with `within`, until an answer takes longer.
     async fn drive(
         self,
         ctx: &ToolContext,

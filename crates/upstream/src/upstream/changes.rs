@@ -235,8 +235,8 @@ async fn keep_listening(
     }
 }
 
-/// The number of watchers of each resource URI. The counts stay when the upstream's settings
-/// change.
+/// The number of watchers of each resource of an upstream, by URI. The counts survive a change of
+/// the upstream's settings.
 #[derive(Default)]
 pub(super) struct ResourceWatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,

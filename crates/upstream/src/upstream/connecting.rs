@@ -33,7 +33,7 @@ const STARTED_AFTER: Duration = Duration::from_secs(10);
 /// Client capabilities on a connection that several callers share.
 const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
-/// Interval at which connections are checked for being idle.
+/// Interval at which toolgate checks whether a connection is idle.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest message to accept from an upstream, in bytes. A message is kept in memory, and no model
 /// reads so much.
@@ -109,8 +109,8 @@ impl Upstream {
         self.health.current()
     }
 
-    /// Returns the current connection to the upstream. Connects if there is none. Fails if the
-    /// upstream cannot be reached.
+    /// Returns the current connection to the upstream, or opens one. Fails if the upstream cannot
+    /// be reached.
     pub(crate) async fn connection(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
         if let Some(link) = self.live_connection() {
             return Ok(link);
@@ -185,7 +185,8 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection for the use of one call, which offers `capabilities`.
+    /// Opens a connection for a single call. The handshake offers the client capabilities
+    /// `capabilities`.
     pub(crate) async fn connect_dedicated(
         &self,
         capabilities: QuestionSupport,
@@ -382,8 +383,8 @@ impl Upstream {
         self.is_watched() && self.live_connection().is_some_and(|live| Arc::ptr_eq(&live, link))
     }
 
-    /// Drops the connection `link`, unless a call uses it exclusively. Returns true if the
-    /// connection was known.
+    /// Removes the connection `link`, unless a call uses it exclusively. Returns true if the
+    /// connection was the current one or an idle one.
     fn forget_connection(&self, link: &Arc<UpstreamConnection>) -> bool {
         let mut now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner);
         let was_now = now.take_if(|now| Arc::ptr_eq(now, link)).is_some();

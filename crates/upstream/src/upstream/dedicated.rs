@@ -24,12 +24,12 @@ pub(crate) struct DedicatedConnectionPool {
 #[derive(Clone, PartialEq, Eq)]
 struct DedicatedConnectionScope {
     capabilities: QuestionSupport,
-    /// The caller and session whose folders the server may know. The connection is only for them,
-    /// because a server remembers folders.
+    /// The caller and session whose folders the server may know from an earlier call. Only calls of
+    /// this caller and session may use the connection.
     owner: Option<(Caller, Option<Arc<str>>)>,
 }
 
-/// A connection to an upstream while one call has it for its own use.
+/// A connection to an upstream that one call uses exclusively.
 pub(crate) struct DedicatedConnection {
     pub(crate) connection: Arc<UpstreamConnection>,
     fit: DedicatedConnectionScope,
@@ -77,7 +77,8 @@ impl DedicatedConnectionPool {
         Ok(DedicatedConnection { connection: link, fit, upstream, is_done: false, _permit: permit })
     }
 
-    /// Takes an idle connection that can be used for the callers `fit`.
+    /// Removes an idle connection for the callers `fit` from the pool, and returns it. Returns
+    /// `None` if there is none.
     fn idle(&self, fit: &DedicatedConnectionScope) -> Option<Arc<UpstreamConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
@@ -85,8 +86,8 @@ impl DedicatedConnectionPool {
         idle.remove(at).map(|(_, link)| link)
     }
 
-    /// Keeps a connection for reuse by the callers `fit`, and drops the oldest if there are too
-    /// many.
+    /// Puts a connection into the pool for reuse by the callers `fit`. Drops the oldest idle
+    /// connection if there are too many.
     fn keep(&self, fit: DedicatedConnectionScope, link: Arc<UpstreamConnection>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push_back((fit, link));

@@ -26,8 +26,9 @@ impl Upstream {
         })
     }
 
-    /// Returns the reason why the upstream cannot be reached, its time and the command that tests
-    /// the upstream. `None` if the upstream was reached at the last attempt or was not tried.
+    /// Returns the reason why the upstream cannot be reached, the time of the failure, and the
+    /// command that tests the upstream. Returns `None` if the last attempt succeeded or there was
+    /// none.
     pub(crate) fn unavailable_reason(&self) -> Option<String> {
         let (since, why) = self.outage()?;
         let (why, _) = split_error_output(&why);

@@ -26,9 +26,9 @@ const GATHER_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause for collecting notifications. The pause grows for an upstream whose notifications
 /// bring no changes.
 const GATHER_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Number of refreshes of the lists without changes before the pause grows.
+/// Number of refreshes in a row that find no change, after which the pause grows.
 const UNCHANGED_MAX: u32 = 10;
-/// First pause before the lists of an upstream that are not known yet are requested again.
+/// First pause before an unknown listing of an upstream is requested again.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait, after the start timeout, for the failure of an attempt to connect.
 const FAILURE_WAIT: Duration = Duration::from_millis(500);
@@ -36,8 +36,8 @@ const FAILURE_WAIT: Duration = Duration::from_millis(500);
 const RELIST_DOUBLES: u32 = 8;
 
 impl Upstream {
-    /// Records that the upstream's lists could not be fetched. Waiting callers continue without
-    /// them. Lists that are not known yet are requested again with growing pauses.
+    /// Records that the upstream's lists could not be fetched. Callers that wait for the lists
+    /// continue without them. Requests unknown lists again, with growing pauses.
     pub(super) fn record_list_failure(&self) {
         self.withdraw_carried_tools();
         self.listed.send_replace(true);
@@ -220,8 +220,8 @@ impl Upstream {
         });
     }
 
-    /// Schedules a refresh of the listing after the time `good_for`, if the connection `link` is
-    /// still used at that time.
+    /// Schedules a refresh of the listing after the time `good_for`. The refresh takes place only
+    /// if the connection `link` is still in use then.
     pub(super) fn refresh_later(&self, link: &Arc<UpstreamConnection>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
         let this = self.this.clone();
@@ -237,7 +237,7 @@ impl Upstream {
         *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Stores a new listing of the upstream and announces its changes. Returns true if any changed.
+    /// Stores a new listing of the upstream and announces changes. Returns true if it has changed.
     fn update_listing(&self, listing: UpstreamListing, mut announced: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
@@ -289,8 +289,8 @@ impl Upstream {
         has_changed
     }
 
-    /// Retires an upstream that is replaced or removed. Its calls finish, but it no longer changes
-    /// the catalog.
+    /// Marks an upstream that is replaced or removed. Running calls finish, but the upstream no
+    /// longer changes the catalog.
     pub(crate) fn retire(&self) {
         let _known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Release);
@@ -333,7 +333,7 @@ impl Upstream {
         self.offer();
     }
 
-    /// Returns the reason why calls of the tool `name` are refused, if they are.
+    /// Returns the reason why calls of the tool `name` are refused, or `None` if they are not.
     pub(crate) fn withheld_reason(&self, name: &str) -> Option<String> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
@@ -377,7 +377,7 @@ impl Upstream {
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
-    /// Adds the upstream's listed tools to the server's catalog. Reuses unchanged tools.
+    /// Puts the upstream's listed tools into the server's catalog. Reuses unchanged tools.
     pub(crate) fn offer(&self) {
         // The lock is held until the tools are offered, so that the later list wins.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);

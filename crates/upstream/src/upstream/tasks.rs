@@ -21,7 +21,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Upstream {
-    /// Waits for the result of a call to the upstream that has started.
+    /// Waits for the final result of a started call to the upstream. Polls the task that the call
+    /// became, if there is one.
     pub(crate) async fn wait_for_result(
         &self,
         ctx: &ToolContext,

@@ -58,8 +58,8 @@ fn parse_blocks(content: Option<&Value>, may_be_absent: bool) -> Result<Vec<Cont
     }
 }
 
-/// Returns true if the upstream's `result` is an object without a member that a caller would miss.
-/// Some SDKs leave an empty list out.
+/// Returns true if the upstream's `result` is an object with no members besides `_meta`, `isError`
+/// and `resultType`. Some SDKs leave an empty list out.
 fn has_no_members(result: &Value) -> bool {
     let is_known = |name: &String| matches!(name.as_str(), "_meta" | "isError" | "resultType");
     result.as_object().is_some_and(|members| members.keys().all(is_known))

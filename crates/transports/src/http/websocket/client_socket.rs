@@ -43,15 +43,15 @@ pub(super) struct ClientWebSocket {
 
 /// Reason why a WebSocket is no longer read.
 pub(super) enum WebSocketReadEnd {
-    /// End because all queued messages have been sent to the client, and no more will follow.
+    /// All queued messages have been sent to the client, and no more will follow.
     Drained,
-    /// End because the client sent a close frame.
+    /// The client sent a close frame.
     ClientClosed,
-    /// End because the connection to the client was lost.
+    /// The connection to the client was lost.
     Lost,
-    /// End because the server closes the WebSocket for this reason.
+    /// The server closes the WebSocket for this reason.
     Closing(WebSocketCloseReason),
-    /// End because the server has no memory for the message that is arriving.
+    /// The server has no memory for the message that is arriving.
     NoMemory,
 }
 

@@ -29,9 +29,9 @@ struct WebSocketMessageQueueState {
 pub(super) enum WebSocketMessageQueueStatus {
     /// The queue is open, so that more messages may arrive.
     Open,
-    /// State in which no more messages arrive in the queue. Queued messages may still be taken.
+    /// No more messages arrive in the queue. Queued messages may still be taken.
     Ended,
-    /// State of a queue whose consumer was too slow, so that all messages were dropped.
+    /// The consumer was too slow, so all messages were dropped.
     Overflowed {
         /// Number of waiting messages that were dropped.
         waiting: usize,

@@ -21,10 +21,10 @@ const RESUMES_MAX: u32 = 5;
 
 /// The outcome of reading an event stream.
 pub(super) enum EventStreamOutcome {
-    /// Outcome of a stream that contained the answer to the request.
+    /// The stream contained the answer to the request.
     Answered(Result<Box<RawValue>, UpstreamRequestFailure>),
-    /// The stream ended before the answer: the last event's id, and the pause in milliseconds that
-    /// the server requested.
+    /// The stream ended before the answer. The values are the id of the last event, and the pause
+    /// in milliseconds that the server requested.
     Ended(Option<String>, Option<u64>),
 }
 

@@ -1,4 +1,4 @@
-//! Repairs values that have another form than their keyword demands, such as `"minimum": "1"`.
+//! Repairs keyword values of the wrong type, such as `"minimum": "1"`.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::exact_json;
@@ -242,7 +242,7 @@ impl ToolSchemaRepair {
     }
 }
 
-/// Returns the boolean that `value` is or spells.
+/// Returns the boolean that `value` is, or that it spells as text, such as `"true"`.
 pub(super) fn spelled_boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(is) => Some(*is),
@@ -252,7 +252,7 @@ pub(super) fn spelled_boolean(value: &Value) -> Option<bool> {
     }
 }
 
-/// Returns the schema that an upstream means if it writes a name such as `"string"` instead of a
+/// Returns the schema for a type name such as `"string"`, which an upstream wrote instead of a
 /// schema.
 pub(super) fn schema_named(text: &str) -> Option<Value> {
     match type_named(text)? {
