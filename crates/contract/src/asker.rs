@@ -32,8 +32,8 @@ struct AskerMemory {
     note: Option<String>,
 }
 
-/// Function that marks a request state as used. It returns false if the state was used before, and
-/// an error if that cannot be known.
+/// Function that marks a request state as used. Returns false if the state was used before, and an
+/// error if the function cannot find that out.
 pub type ConsumeRequestStateFn = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
 
 /// The mode in which a tool's questions reach the caller.

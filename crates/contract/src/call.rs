@@ -41,8 +41,8 @@ pub struct ToolCall {
     pub metadata: CallMetadata,
     /// The longest duration that the dialect allows for the call, if shorter than the deadline.
     pub time_limit: Option<Duration>,
-    /// Work that [`Tool::prepare`](crate::Tool::prepare) has started for the call, before the call
-    /// runs.
+    /// Value that [`Tool::prepare`](crate::Tool::prepare) stored for this call, such as a request
+    /// that was already started.
     pub started_work: PreparedCallWork,
 }
 
@@ -65,21 +65,22 @@ pub struct CallMetadata {
     pub via: Option<&'static str>,
     /// The client's transport: `http`, `websocket` or `stdio`; empty if there is none.
     pub transport: &'static str,
-    /// The known profile of the client, if it introduced itself and has one.
+    /// The profile of the client, if the client sent its name and has a profile.
     pub client: Option<&'static ClientProfile>,
 }
 
-/// Work that [`Tool::prepare`](crate::Tool::prepare) started for a call, and that the call
-/// finishes. Clones share the work. Dropping the call drops the work.
+/// Slot for a value that [`Tool::prepare`](crate::Tool::prepare) passes to the run of the same
+/// call, such as a request that was already started. Clones share the slot. Dropping the last clone
+/// drops the value.
 #[derive(Clone, Default)]
 pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
 
-/// Prepared work of a call without its static type.
+/// Value in the slot of a call, without its static type.
 type TypeErasedCallWork = Box<dyn Any + Send>;
 
 impl PreparedCallWork {
-    /// Creates an empty slot, in which [`Tool::prepare`](crate::Tool::prepare) can store work for
-    /// the call.
+    /// Creates an empty slot, in which [`Tool::prepare`](crate::Tool::prepare) can store a value.
+    /// The default has no slot.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
@@ -88,33 +89,33 @@ impl PreparedCallWork {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores `begun`, work that was started for the call. Drops `begun` if this value was created
-    /// without a slot.
+    /// Stores the value `begun` for the run of the call. Drops `begun` if there is no slot.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
         }
     }
 
-    /// Removes and returns the stored work of the call. Returns `None` if there is none, or if its
-    /// type is not `T`.
+    /// Removes and returns the value that was stored for the run of the call. Returns `None` if
+    /// there is no value, or if its type is not `T`.
     pub fn take<T: Any>(&self) -> Option<T> {
         let begun = self.lock()?.take()?;
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Returns true if work is stored for the call.
+    /// Returns true if a value is stored for the run of the call.
     pub fn has_work(&self) -> bool {
         self.lock().is_some_and(|held| held.is_some())
     }
 
-    /// Returns true if the stored work of the call has the type `T` and `so` returns true for it.
+    /// Returns true if the value that was stored for the run of the call has the type `T` and `so`
+    /// returns true for it.
     pub fn matches<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
         let Some(held) = self.lock() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
     }
 
-    /// Drops the stored work of the call.
+    /// Drops the value that was stored for the run of the call.
     pub fn discard(&self) {
         let begun = self.lock().and_then(|mut held| held.take());
         drop(begun);
@@ -148,8 +149,8 @@ pub struct ToolContext {
     pub via: Option<&'static str>,
     /// True if the call is a job or will become one.
     pub as_job: bool,
-    /// Work that [`Tool::prepare`](crate::Tool::prepare) has started for the call, before the call
-    /// runs.
+    /// Value that [`Tool::prepare`](crate::Tool::prepare) stored for this call, such as a request
+    /// that was already started.
     pub started_work: PreparedCallWork,
     /// The number of bytes that the caller may still write.
     pub write_budget: WriteBudget,

@@ -110,7 +110,7 @@ pub enum CanonicalErrorCode {
     NotFound,
     /// The caller is not allowed to make the request.
     Unauthorized,
-    /// Any other failure. A retry may succeed.
+    /// The call failed for any other reason. A retry may succeed.
     InternalError,
 }
 
@@ -292,7 +292,7 @@ pub fn canonical_json(value: &Value) -> String {
 }
 
 /// Returns the length of the [`canonical_json`] of `value` in bytes. The order of keys does not
-/// affect it.
+/// affect the length.
 pub fn canonical_json_len(value: &Value) -> u64 {
     let mut count = ByteCountingWriter::default();
     write_ascii(value, &mut count);

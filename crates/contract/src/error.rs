@@ -68,7 +68,8 @@ pub enum CallError {
     /// The requested item exceeds a size limit.
     #[error("{message}")]
     TooLarge {
-        /// A sentence that names the item, its size, the limit and the way to request a part.
+        /// A sentence that names the item, its size and the limit, and explains how to request only
+        /// a part of the item.
         message: String,
     },
     /// A service or program that the tool depends on is unavailable.

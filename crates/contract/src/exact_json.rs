@@ -99,7 +99,7 @@ pub fn parse_number(text: &str) -> Option<Number> {
     }
 }
 
-/// Returns the float that is nearest to `number`. It is infinite for `1E400`, for which
+/// Returns the float that is nearest to `number`. The float is infinite for `1E400`, for which
 /// [`Number::as_f64`] is `None`.
 pub fn nearest_float(number: &Number) -> f64 {
     number.as_str().parse().unwrap_or(f64::NAN)
@@ -171,7 +171,7 @@ pub fn deserialize_list<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<Valu
 /// original text here. The visitor must visit every value of the JSON text exactly once.
 #[derive(Debug)]
 pub struct OriginalNumberTexts<'t> {
-    /// The JSON text after the last number with an exponent.
+    /// The rest of the JSON text, which has not been searched for numbers yet.
     rest: Cell<&'t str>,
 }
 

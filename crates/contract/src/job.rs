@@ -224,7 +224,8 @@ pub enum JobEventKind {
 /// Options for the start of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JobOptions {
-    /// The time for which the job is kept after its end. The settings limit it.
+    /// The time for which the job is kept after its end. `None` is the configured default. The
+    /// settings also limit this time.
     pub keep_for: Option<Duration>,
     /// The time for which the request waits for the end of the job. If the job ends within this
     /// time, the answer is the job's outcome.

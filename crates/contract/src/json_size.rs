@@ -21,8 +21,8 @@ pub fn count_json_values(text: &[u8]) -> usize {
     }
 }
 
-/// Returns the part of the JSON `text` after the string whose first character is the first byte of
-/// `text`.
+/// Returns the rest of the JSON `text` after the string in which `text` begins. The first byte of
+/// `text` follows the opening quote of this string.
 #[inline]
 pub fn skip_json_string(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {

@@ -49,7 +49,7 @@ pub struct SamplingRequest {
     /// The maximum number of tokens in the model's answer.
     pub max_tokens: u64,
     /// Further fields of the request, unchanged, such as `temperature`, `modelPreferences` and
-    /// `tools`. If the field `messages` cannot hold the original messages, they are here, too.
+    /// `tools`. If `messages` cannot hold the original messages, this map contains them as well.
     #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     pub more: Map<String, Value>,
 }
@@ -100,7 +100,7 @@ pub enum ClientAnswer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ElicitationAnswer {
-    /// The person agreed. For a form, these are the values of its fields.
+    /// The person agreed. For a form, the value contains the fields that the person filled in.
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
     /// The person refused to do what the question asks.
     Declined,

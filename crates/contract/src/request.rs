@@ -148,7 +148,7 @@ pub enum EndedJobCancelReply {
 /// The last resource of a page, after which the next page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceCursor {
-    /// The name of the source of the last resource.
+    /// The name of the source that has the last resource.
     pub source: String,
     /// The URI of the last resource.
     pub uri: String,
@@ -180,7 +180,7 @@ pub enum HostAnswer {
     Templates(Vec<ResourceTemplate>),
     /// The contents of one resource.
     Contents(Vec<ResourceContents>),
-    /// The children of a folder that is a resource. The second value is the last child of this
+    /// A page of the children of a folder. The second value is the URI of the last child of this
     /// page, if another page follows.
     Folder(Vec<ResourceSpec>, Option<String>),
     /// A subscription to changes of a resource, active until `hold` is dropped.

@@ -149,7 +149,7 @@ pub struct SharedLongResult {
     pub content: Bytes,
     /// True if the content of the result is text.
     pub is_text: bool,
-    /// The time for which the result is kept from now on.
+    /// The remaining time for which the result is stored.
     pub keep: Duration,
 }
 
@@ -165,7 +165,8 @@ impl KeepActiveGuard {
         Self(None)
     }
 
-    /// Creates a guard that owns `held`, which ends its activity when dropped.
+    /// Creates a guard that owns `held`. Dropping the last clone of the guard drops `held`, which
+    /// must end the activity.
     pub fn new(held: impl Any + Send + Sync) -> Self {
         Self(Some(Arc::new(held)))
     }

@@ -27,7 +27,7 @@ pub enum SkillFileList {
 /// A file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillFile {
-    /// The URI of the file, under which it is a resource.
+    /// The URI of the file. Clients read the file as a resource with this URI.
     pub uri: String,
     /// The digest of the file: `sha256:` followed by the SHA-256 in hex.
     pub digest: String,

@@ -78,7 +78,8 @@ struct StrictJsonSeed<'a> {
 }
 
 impl StrictJsonSeed<'_> {
-    /// Counts one more JSON value. Fails if the message has more values than allowed.
+    /// Reduces the number of JSON values that are still allowed by one. Fails if no further value
+    /// is allowed.
     fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.left.get().checked_sub(1);
         let left = left.ok_or_else(|| {
@@ -175,9 +176,9 @@ pub(crate) struct RpcMessageMembers {
 /// The value of the member `params` of a JSON-RPC message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RawRpcParams {
-    /// Parameters that are an object, which is the usual case.
+    /// Parameters that are an object. This is the usual case.
     Params(RpcParams),
-    /// Parameters of any other JSON type.
+    /// Parameters that are not an object.
     Other(Value),
 }
 
@@ -287,7 +288,7 @@ impl<'de> Visitor<'de> for RpcMessageVisitor<'_> {
 struct ParamsVisitor<'a>(StrictJsonSeed<'a>);
 
 /// The maximum number of parameters of a message among which a linear search finds duplicates. For
-/// more, a set does.
+/// more parameters, a set is used.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {

@@ -218,8 +218,8 @@ pub trait ClientConversation: Send {
 pub enum ParsedFrame {
     /// An immediate reply, without a request to the host.
     Reply(Reply),
-    /// Several immediate replies, in this order. They are possible only for messages that are
-    /// lines.
+    /// Several immediate replies, in this order. Only a message that is a line may have several
+    /// replies.
     Replies(Vec<Reply>),
     /// A message that changed a part of the conversation's state, with the reply.
     StateChange {
@@ -238,7 +238,7 @@ pub enum ParsedFrame {
         /// The reply to the message.
         reply: Reply,
     },
-    /// Several messages in one, as in a JSON-RPC batch.
+    /// The messages of a batch, which the client sent as one message, as in JSON-RPC.
     Batch(Vec<ParsedFrame>),
     /// A request to stream the events of a job.
     Watch(JobWatchRequest),
@@ -246,7 +246,7 @@ pub enum ParsedFrame {
     Subscribe(ChangeSubscription),
     /// A request for the stream of notifications, or for the rest of a stream that was interrupted.
     OpenNotifications {
-        /// The id of the last event that the client received, if it resumes a stream.
+        /// The id of the last event that the client received, if the client resumes a stream.
         after: Option<String>,
     },
     /// The end of the client's subscription to the resource `uri`.

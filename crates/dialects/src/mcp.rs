@@ -1,4 +1,4 @@
-//! The Model Context Protocol: five revisions of two eras on one endpoint.
+//! The Model Context Protocol: five revisions, with and without sessions, on one endpoint.
 
 mod dialect;
 mod revision;
@@ -86,7 +86,7 @@ struct McpSession {
     log_level: Option<LogLevel>,
     /// The kinds of question that the client declared in `initialize`.
     question_support: QuestionSupport,
-    /// The profile of the client that sent `initialize`, if it has one.
+    /// The profile of the client that sent `initialize`, if there is a profile for this client.
     client: Option<&'static ClientProfile>,
 }
 
@@ -536,7 +536,7 @@ fn capabilities(revision: &McpRevision, facts: &ServerInfo) -> Value {
     capabilities
 }
 
-/// Returns the id of the last event that a client received, if it resumes an event stream.
+/// Returns the id of the last event that a client received, if the client resumes an event stream.
 fn last_event(head: &FrameMetadata, revision: &McpRevision) -> Result<Option<String>, McpError> {
     let last = headers::single_value(head, headers::LAST_EVENT)
         .map_err(|why| McpError::invalid_request(None, why))?;

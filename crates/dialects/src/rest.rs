@@ -217,7 +217,7 @@ struct RestJobEncoder {
     view: RestReplyContent,
 }
 
-/// The part of the host's answer that a REST reply contains.
+/// The content of a REST reply.
 #[derive(Debug, Clone, Copy)]
 enum RestReplyContent {
     Started,

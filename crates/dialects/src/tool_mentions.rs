@@ -6,8 +6,8 @@
 
 use toolgate_contract::{CallError, ValidationProblem, fold_name};
 
-/// The ids of the server's own tools. This crate cannot see the crates with the tools. A test
-/// compares the list with the generated reference of tools.
+/// The ids of the server's own tools. The list is a copy, because this crate does not depend on the
+/// crates that define the tools. A test compares the list with the generated reference of tools.
 const OWN_TOOLS: [&str; 55] = [
     "assets.diff_assets",
     "assets.get_example",

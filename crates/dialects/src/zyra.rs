@@ -183,7 +183,7 @@ impl Dialect for ZyraDialect {
     }
 }
 
-/// Returns the id of a message that was refused, without memory for the rest of the message.
+/// Returns the id of a message that was refused, without storing the rest of the message.
 fn parse_refused_id(body: &[u8]) -> Option<RequestId> {
     RequestId::parse(&skim_id(body)?)
 }

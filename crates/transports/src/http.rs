@@ -263,10 +263,10 @@ pub struct HttpServerLimits {
     pub occupancy: OpenConnectionCounter,
 }
 
-/// Time after the start of a shutdown for which connections still take a request. A load balancer
+/// Time after the start of a shutdown for which connections still accept a request. A load balancer
 /// may have sent a request already, and does not repeat this request if the connection is closed.
 const LATE_REQUEST_GRACE: Duration = Duration::from_millis(100);
-/// Time after the start of a shutdown for which connections without any request so far still take
+/// Time after the start of a shutdown for which connections without any request so far still accept
 /// one. Clients opened them for a request, which may be late if the client's machine is busy.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 /// Maximum number of waiting connections that are accepted after shutdown starts.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use toolgate_contract::printable::{check_visible, escape_hidden, json_texts};
 
-/// The parts of a tool that reach models, and the longest text of each, in bytes.
+/// Members of a tool's definition whose texts reach models, each with its maximum length in bytes.
 const TOOL_PARTS: [(&str, usize); 6] = [
     ("name", 1 << 10),
     ("title", 1 << 10),
@@ -12,8 +12,8 @@ const TOOL_PARTS: [(&str, usize); 6] = [
     ("inputSchema", 64 << 10),
     ("outputSchema", 64 << 10),
 ];
-/// The parts of a resource, a template or a prompt that reach models and people, and the longest
-/// text of each, in bytes.
+/// Members of the definition of a resource, a template or a prompt whose texts reach models and
+/// people, each with its maximum length in bytes.
 const ITEM_PARTS: [(&str, usize); 8] = [
     ("uri", 8 << 10),
     ("uriTemplate", 8 << 10),
@@ -24,7 +24,8 @@ const ITEM_PARTS: [(&str, usize); 8] = [
     ("annotations", 1 << 10),
     ("arguments", 64 << 10),
 ];
-/// The parts of a skill that reach models and people, and the longest text of each, in bytes.
+/// Members of a skill's definition whose texts reach models and people, each with its maximum
+/// length in bytes.
 const SKILL_PARTS: [(&str, usize); 3] =
     [("uri", 8 << 10), ("frontmatter", 64 << 10), ("resources", 8 << 10)];
 /// Maximum number of bytes of all checked texts of one listed entry, such as a tool, together.
@@ -53,7 +54,7 @@ pub(crate) fn check_skill_texts(entry: &Value) -> Result<(), String> {
 }
 
 /// Removes the resources, templates or prompts from `entries` that have a text that is too long or
-/// has a hidden character, and logs them. `kind` is the name of the list of the upstream `name`.
+/// has a hidden character, and logs them. The log names the list `kind` of the upstream `name`.
 pub(crate) fn remove_hidden_texts(name: &str, kind: &str, entries: &mut Vec<Value>) {
     let mut removed = 0;
     entries.retain(|entry| {
@@ -79,7 +80,8 @@ pub(crate) fn remove_hidden_texts(name: &str, kind: &str, entries: &mut Vec<Valu
     }
 }
 
-/// Checks that no text in `parts` of the listed `entry` is too long or has a hidden character.
+/// Checks that no text in the members `parts` of the listed `entry` is too long or has a hidden
+/// character. `parts` also contains the maximum length of each text.
 fn check_parts(entry: &Value, parts: &[(&str, usize)]) -> Result<(), String> {
     let mut bytes = 0;
     for (part, bytes_max) in parts {

@@ -3,8 +3,8 @@
 use toolgate_contract::fold_name;
 use toolgate_contract::printable::check_visible;
 
-/// Maximum number of bytes of an upstream's instructions that are kept. Every client reads them at
-/// its start.
+/// Maximum number of bytes of an upstream's instructions that clients get. Every client reads the
+/// instructions when it connects.
 pub(crate) const BYTES_MAX: usize = 4 << 10;
 /// Marker at the end of instructions that were cut.
 const CUT_MARKER: &str = " […]";

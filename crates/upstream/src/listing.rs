@@ -286,8 +286,8 @@ async fn list_pages(
     Ok(all)
 }
 
-/// Returns true if `cursor` is one that some servers send with the last page: an empty text, or a
-/// number that is not positive.
+/// Returns true if `cursor` is a value that some servers send instead of no cursor with the last
+/// page: an empty text, or a number that is not positive.
 fn is_empty_cursor(cursor: &Value) -> bool {
     cursor == "" || cursor.as_i64().is_some_and(|number| number <= 0)
 }

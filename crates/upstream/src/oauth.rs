@@ -299,7 +299,8 @@ impl UpstreamCredentials {
         Ok(header)
     }
 
-    /// Fails with the error of the last token request while the pause after this request lasts.
+    /// Returns the error of the last failed token request, while the pause after this request
+    /// lasts.
     fn check_pause(&self, state: &TokenRequestState) -> Result<(), String> {
         match &state.last_failure {
             Some((at, why)) if at.elapsed() < FAILURE_PAUSE => Err(why.clone()),
@@ -463,7 +464,7 @@ impl UpstreamCredentials {
     }
 
     /// Stores `sign_in` and passes it to other servers that share it. The caller must hold the lock
-    /// from `lock_stored`.
+    /// of the stored sign-in.
     async fn store(&self, sign_in: &StoredSignIn) -> Result<(), String> {
         let text = serde_json::to_string(sign_in).map_err(|err| err.to_string())?;
         let key = self.storage_key();

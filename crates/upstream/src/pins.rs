@@ -38,7 +38,7 @@ const REPAIR_ADVICE: &str =
 const EDITED_BY_HAND: &str = "the hash does not match, so the file was edited by hand";
 const LISTED_TWICE: &str = "it is listed twice";
 
-/// The parts of an upstream's tool on which a model or a caller relies.
+/// The definition of an upstream's tool, as far as a model or a caller relies on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
     /// The upstream's own name for the tool.

@@ -53,7 +53,7 @@ struct StoredResultList {
     bytes: usize,
 }
 
-/// A stored result of a call, or a part of one.
+/// A stored result of a call, or a piece of a result, such as an image.
 struct StoredResult {
     caller: Caller,
     /// Entry of the result in lists and links. Its URI contains the id.

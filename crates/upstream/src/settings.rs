@@ -360,7 +360,7 @@ impl UpstreamSettings {
         texts.map(String::as_str)
     }
 
-    /// Returns true if `headers` sets `Authorization`.
+    /// Returns true if the setting `headers` contains `Authorization`.
     pub(crate) fn has_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
     }

@@ -1,4 +1,5 @@
-//! Upstream that is connected when needed and watched for changes. Its last listing is stored.
+//! An upstream: toolgate connects to it when needed, watches it for changes, and stores its last
+//! listing.
 
 mod schema_repair;
 mod tool;
@@ -89,7 +90,7 @@ pub enum UpstreamState {
     Connected,
 }
 
-/// The parts of an upstream that stay when its settings change.
+/// State of an upstream that survives a change of the upstream's settings.
 #[derive(Default)]
 pub(crate) struct UpstreamPersistentState {
     pub(crate) suspended: SuspendedCalls,
@@ -127,7 +128,8 @@ pub struct Upstream {
     skills: RwLock<Arc<SkillIndex>>,
     /// Skills of the upstream that were fetched one by one.
     pub(crate) fetched_skills: FetchedSkills,
-    /// True once the upstream has been listed. It is set after `listing`.
+    /// True once the upstream has been listed. The flag is set after `listing`, so that a reader of
+    /// the flag finds the new listing.
     has_listed: AtomicBool,
     /// True once the offered tools come from a listing of this upstream. Until then, they come from
     /// the upstream that was replaced. The flag changes only while `tools` is locked.
@@ -331,7 +333,7 @@ impl Upstream {
     }
 }
 
-/// Returns the key of an upstream's stored listing. It depends on all settings.
+/// Returns the key of an upstream's stored listing. A change of any setting changes the key.
 fn listing_key(name: &str, settings: &UpstreamSettings) -> String {
     format!("{name}-{}", &blake3::hash(&settings_bytes(settings)).to_hex()[..16])
 }

@@ -18,8 +18,8 @@ use crate::tool_mentions::rename_tools_in_error;
 
 /// The version of every tool in the envelope dialect. No tool has had a breaking change yet.
 const TOOL_VERSION: &str = "1.0.0";
-/// Value of `deterministic` for every tool in the envelope dialect. It is false, because results
-/// may change at any time.
+/// Value of `deterministic` for every tool in the envelope dialect. The value is false, because
+/// results may change at any time.
 const IS_DETERMINISTIC: bool = false;
 
 /// Transport over which an envelope is sent.

@@ -1,4 +1,4 @@
-//! Requests of the envelope dialect over HTTP, one path per kind.
+//! Requests of the envelope dialect over HTTP, with one path for each kind of request.
 
 use std::collections::BTreeMap;
 

@@ -116,8 +116,8 @@ fn parse_message(mut fields: Map<String, Value>) -> EnvelopeRequest {
     }
 }
 
-/// Parses the parameters of a prompt request. The prompt is named by `promptId`, whose version may
-/// be in `major`, or by `domain`, `name` and `major`.
+/// Parses the parameters of a prompt request. Either `promptId` with an optional `major` version,
+/// or `domain`, `name` and `major`, identify the prompt.
 fn parse_prompt(params: Map<String, Value>) -> EnvelopeRequest {
     let id = parse_prompt_id(&params);
     let arguments = parse_arguments(&params);

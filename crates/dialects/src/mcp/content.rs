@@ -39,8 +39,8 @@ pub(crate) enum McpContentBlock<'a> {
     },
 }
 
-/// The text of a content block, in two parts: a long text is written without joining it with a note
-/// first.
+/// The text of a content block, in two parts, so that a long text and a note need not be copied
+/// into one string.
 pub(crate) struct ContentBlockText<'a> {
     pub(crate) start: Cow<'a, str>,
     /// The second part of the text, which is empty for most blocks.

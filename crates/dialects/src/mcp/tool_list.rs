@@ -173,7 +173,8 @@ struct ToolAnnotations<'a> {
 }
 
 impl<'a> ToolAnnotations<'a> {
-    /// Converts the effects of the tool `spec` to hints. `None` if clients assume all of them.
+    /// Converts the effects of the tool `spec` to hints. Returns `None` if all hints have the
+    /// values that clients assume.
     fn new(spec: &'a ToolSpec, revision: &McpRevision) -> Option<Self> {
         let effects = spec.announced_effects.unwrap_or(spec.effects);
         let is_read_only = effects == Effects::Reads;

@@ -57,7 +57,7 @@ impl MiraRequestId {
     }
 }
 
-/// Parses only the request id of a message, without memory for the rest.
+/// Parses only the request id of a message, without storing the rest of the message.
 pub(super) fn parse_id(body: &[u8]) -> Option<MiraRequestId> {
     MiraRequestId::parse(&skim_id(body)?)
 }

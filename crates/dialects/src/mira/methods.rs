@@ -16,7 +16,7 @@ pub(super) enum MiraMethod {
     List,
     /// A method that Mira's contract defines.
     Contracted(MiraContractMethod),
-    /// A method that is the name of any other tool.
+    /// A method that calls a tool outside Mira's contract, by a name derived from the tool's id.
     Tool {
         /// The name of the tool in Mira's dialect.
         name: String,

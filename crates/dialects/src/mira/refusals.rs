@@ -262,7 +262,7 @@ fn about_path(request: &MiraRequest, refusal: MiraRequestError) -> MiraRequestEr
 }
 
 /// Creates the error for a file or other state that differs from the expected state. The error
-/// contains both.
+/// contains both states.
 fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRequestError {
     let sentence = match request {
         // The sentence uses this dialect's parameter names. It omits the path, which the gate has

@@ -159,8 +159,8 @@ fn placeholder(content: &str) -> String {
     format!("[{content}; only MCP clients can receive it]")
 }
 
-/// Creates an error with the workstation contract's message for `code`. `data` has the reason and
-/// details.
+/// Creates an error with the workstation contract's message for `code`. The `data` of the error
+/// contains `reason` and `detail`.
 pub(crate) fn failure(code: i32, reason: &str, detail: &str) -> RpcError {
     let message = match code {
         PARSE_ERROR => "Parse error",

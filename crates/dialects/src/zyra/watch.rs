@@ -16,10 +16,12 @@ use crate::{JobEventEncoder, JobWatchRequest, JobWatchSchedule, ParsedFrame, Web
 
 /// Time without events after which a WebSocket that watches a job gets a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
-/// The allowed interval between snapshots of a job, in milliseconds. A client may choose it.
+/// Range and default of the interval between snapshots of a job, in milliseconds, which a client
+/// may choose.
 const INTERVAL_MS: MillisecondsParamRange =
     MillisecondsParamRange { min: 50, default: 200, max: 60_000 };
-/// The allowed duration of a stream of snapshots of a job, in milliseconds. A client may choose it.
+/// Range and default of the duration of a stream of snapshots of a job, in milliseconds, which a
+/// client may choose.
 const MAX_MS: MillisecondsParamRange =
     MillisecondsParamRange { min: 0, default: 10_000, max: 3_600_000 };
 /// The keys of messages about a job, from which the query parameter `stream` selects.

@@ -74,7 +74,7 @@ impl TlsHandshaker {
 /// Connection to a client, plain or encrypted.
 pub(crate) enum ClientByteStream {
     Plain(TcpStream),
-    /// Encrypted connection. It is boxed, because it takes a kilobyte.
+    /// Encrypted connection, in a box because its state takes a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

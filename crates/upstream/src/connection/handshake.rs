@@ -274,8 +274,8 @@ mod tests {
     /// A server's answer to a request, and the time that it takes in seconds.
     type TimedAnswer = (u64, Result<Value, UpstreamRpcError>);
 
-    /// A server with a list of answers for each method. It sends the next answer of the list for
-    /// each request, and none after the last.
+    /// A test server with a list of answers for each method. It sends the next answer of the list
+    /// for each request, and none after the last.
     struct ScriptedHandshake {
         answers: Mutex<Vec<(&'static str, TimedAnswer)>>,
         asked: Mutex<Vec<String>>,

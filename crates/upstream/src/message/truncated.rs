@@ -56,7 +56,7 @@ pub(crate) fn kind_of_message(start: &[u8]) -> TruncatedMessageKind {
     }
 }
 
-/// Returns the id of a JSON-RPC message if it is the last member, or the last but `jsonrpc`. A
+/// Returns the id of a JSON-RPC message if `id` is the last member, or if only `jsonrpc` follows. A
 /// member at the end belongs to the top-level object.
 fn id_at_end(end: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(end);

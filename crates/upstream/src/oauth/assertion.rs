@@ -63,8 +63,8 @@ impl AssertionSigningKey {
         Ok(Self { pair, id })
     }
 
-    /// Returns a signed assertion (JWT) that identifies toolgate to `server` as `client`. It is
-    /// valid once, for 60 seconds.
+    /// Returns a signed assertion (JWT) that identifies toolgate to `server` as `client`. The
+    /// assertion can be used once, within 60 seconds.
     ///
     /// # Errors
     ///

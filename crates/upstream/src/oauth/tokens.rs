@@ -28,7 +28,7 @@ pub(crate) struct OAuthClient {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
     shows: OAuthClientAuthMethod,
-    /// Signing key of the client. It is never stored.
+    /// Signing key of the client. The key is never stored.
     #[serde(skip)]
     key: Option<Arc<AssertionSigningKey>>,
 }

@@ -291,7 +291,8 @@ fn normalize(sentence: &str) -> String {
     words.join(" ").to_lowercase()
 }
 
-/// Splits `text` into sentences. A single line break does not end one, because texts are wrapped.
+/// Splits `text` into sentences. A single line break does not end a sentence, because texts are
+/// wrapped.
 fn sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut start = 0;

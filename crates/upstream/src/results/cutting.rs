@@ -371,7 +371,7 @@ fn text_repeats_value(output: &ToolOutput) -> Option<&'static str> {
     (parsed == *value || Some(&parsed) == only_field).then_some(JSON)
 }
 
-/// Returns the part of an item's name from an upstream that a note repeats.
+/// Returns the start of an item's name from an upstream, at most 200 bytes, for a note.
 fn shortened_name(name: &str) -> &str {
     piece(name, 0, NAME_MAX)
 }

@@ -7,11 +7,11 @@ use toolgate_contract::{ToolError, count_json_values, exact_json};
 
 use super::piece;
 
-/// Longest stored result from which fields are picked, in bytes. As a JSON value it takes several
+/// Longest stored result from which fields are picked, in bytes. A parsed result takes several
 /// times as much memory.
 const JSON_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of JSON values in a stored result from which fields are picked. Each takes up to
-/// 100 bytes of memory.
+/// Maximum number of JSON values in a stored result from which fields are picked. Each value takes
+/// up to 100 bytes of memory.
 const JSON_VALUES_MAX: usize = 1_000_000;
 /// Maximum number of fields that one request picks.
 const FIELDS_MAX: usize = 50;

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// Longest time for which a thread spins (polls without sleeping) for an answer. An answer within
 /// this time counts as fast.
 const SPIN_TIME: Duration = Duration::from_micros(150);
-/// Number of fast answers in a row from which threads spin for the next answer.
+/// Number of fast answers in a row after which threads spin for the next answer.
 const FAST_ANSWERS_MIN: u32 = 4;
 
 /// True while a thread spins (polls without sleeping) for an answer. Only one thread may spin at a

@@ -35,9 +35,9 @@ pub(crate) struct UpstreamConversation {
     shared: Arc<UpstreamConversationState>,
     outgoing: OutgoingMessageQueue,
     _ends: DropGuard,
-    /// Guard whose drop tells the tasks of the conversation to end.
+    /// Guard that makes the tasks of the conversation end when it is dropped.
     _gone: DropGuard,
-    /// Guard whose drop releases the transport's resources, for example stops the program.
+    /// Guard that releases the transport's resources on drop, for example stops the program.
     _hold: KeepActiveGuard,
 }
 

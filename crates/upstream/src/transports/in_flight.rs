@@ -300,7 +300,7 @@ mod tests {
         assert!(all.question_receiver("roots/list").is_some_and(|one| one.caller().is_none()));
     }
 
-    /// Receiver whose caller supports no questions. It records if it was notified.
+    /// Test receiver of a caller that supports no questions. The flag is true after a notification.
     struct NoQuestionsMessageReceiver(AtomicBool);
 
     impl MessageReceiver for NoQuestionsMessageReceiver {

@@ -166,7 +166,7 @@ impl SuspendedCalls {
     }
 }
 
-/// The state of a call to an upstream at its end, or after the caller has waited long enough.
+/// The state of a call to an upstream when it ends or the time limit of the wait is reached.
 pub(crate) enum UpstreamCallProgress {
     Done(UpstreamCallStart),
     Running(RunningUpstreamCall),

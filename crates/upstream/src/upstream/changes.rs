@@ -242,7 +242,7 @@ pub(super) struct ResourceWatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
     /// Locks that admit one subscription request per URI at a time, because their order matters.
     request_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    /// The upstream that is served now. It is replaced when the upstream's settings change.
+    /// The upstream that is served now. A change of the upstream's settings replaces it.
     upstream: RwLock<Weak<Upstream>>,
 }
 
@@ -271,7 +271,7 @@ impl ResourceWatchCounts {
         self.lock().keys().cloned().collect()
     }
 
-    /// Adds a watcher of the resource `uri`. Returns true if it is the first.
+    /// Adds a watcher of the resource `uri`. Returns true if the resource had no watchers before.
     fn add_watcher(&self, uri: &str) -> bool {
         let mut all = self.lock();
         let times = all.entry(uri.to_owned()).or_default();
@@ -279,7 +279,8 @@ impl ResourceWatchCounts {
         *times == 1
     }
 
-    /// Removes a watcher of the resource `uri`. Returns true if it was the last.
+    /// Removes a watcher of the resource `uri`. Returns true if the resource has no watchers any
+    /// more.
     fn remove_watcher(&self, uri: &str) -> bool {
         let mut all = self.lock();
         let Some(times) = all.get_mut(uri) else { return false };

@@ -35,8 +35,8 @@ const SHARED_CAPABILITIES: QuestionSupport =
     QuestionSupport { form: true, visit: true, sample: true, tools: true, roots: true };
 /// Interval at which toolgate checks whether a connection is idle.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest message to accept from an upstream, in bytes. A message is kept in memory, and no model
-/// reads so much.
+/// Longest message to accept from an upstream, in bytes. The complete message is in memory while
+/// toolgate reads it.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Recent failures to connect to an upstream.
@@ -307,7 +307,8 @@ impl Upstream {
         Ok(Arc::new(lines::open(started, bytes_max, receiver)))
     }
 
-    /// Returns the OAuth credentials for `url`, unless `headers` sets `Authorization`.
+    /// Returns the OAuth credentials for `url`. Returns `None` if the setting `headers` contains
+    /// `Authorization`.
     fn credentials(&self, url: &str) -> Result<Option<Arc<UpstreamCredentials>>, String> {
         if self.settings.has_authorization() {
             return Ok(None);

@@ -10,7 +10,7 @@ pub struct UpstreamHealth {
     /// True if the last attempt to reach the upstream failed, false if it succeeded. `None` if
     /// there was no attempt.
     pub is_failing: Option<bool>,
-    /// Time since which the upstream is reachable or unreachable without a change.
+    /// Time at which the upstream became reachable or unreachable, as it still is.
     pub since: Option<Timestamp>,
     /// Reason of the last failure to reach the upstream, even if the upstream has recovered.
     pub last_error: Option<String>,

@@ -237,7 +237,7 @@ impl Upstream {
         *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Stores a new listing of the upstream and announces changes. Returns true if it has changed.
+    /// Stores the upstream's `listing` and announces changes. Returns true if the listing changed.
     fn update_listing(&self, listing: UpstreamListing, mut announced: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;

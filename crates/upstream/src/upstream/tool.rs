@@ -25,8 +25,7 @@ const QUICK_CALL: Duration = Duration::from_millis(150);
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum number of bytes of text in a result of a tool that is called through tool search. The
-/// limit is lower than for other calls, because a model pays for 256 KiB as much as for fifty
-/// sessions of searches.
+/// usual limit of 256 KiB would cost as many tokens as fifty sessions with tool search.
 const FOUND_TEXT_BYTES: usize = 16 << 10;
 
 /// Tool that an upstream offers.
@@ -312,8 +311,8 @@ impl UpstreamTool {
         Err(ToolError::new(ToolErrorKind::Unavailable, why))
     }
 
-    /// Waits until `upstream`, which replaced the one that listed this tool, has listed its own
-    /// tools. Returns an error if the new definition of the tool differs, because the call was
+    /// Waits until `upstream`, which replaced the upstream that listed this tool, has listed its
+    /// own tools. Returns an error if the new definition of the tool differs, because the call was
     /// validated and allowed for the old one.
     async fn wait_until_listed(&self, upstream: &Upstream) -> Result<(), ToolError> {
         upstream.wait_listed().await;

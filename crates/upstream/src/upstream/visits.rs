@@ -20,14 +20,15 @@ const URL_ELICITATION_REQUIRED: i64 = -32042;
 const PAGES_MAX: usize = 16;
 /// Maximum number of refusals of one call that require page visits.
 const REFUSALS_MAX: usize = 64;
-/// Time for visiting a page after a caller has agreed. After it, the page is offered again.
+/// Time for visiting a page after a caller has agreed. After this time, the page is offered again.
 const VISIT_WAIT: Duration = Duration::from_secs(30);
 /// First pause before the refused call is repeated without a notification of the visit.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause before the refused call is repeated without a notification of the visit.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The URL elicitations of one call: pages that its caller must visit before the upstream runs it.
+/// The URL elicitations of one call: pages that the caller must visit before the upstream runs the
+/// call.
 pub(super) struct UrlElicitations {
     /// Ids of the page visits to which the caller agreed.
     agreed: BTreeSet<String>,

@@ -239,7 +239,7 @@ fn a_result_with_questions_is_marked_and_carries_the_state() {
     );
 }
 
-/// Generates JSON that contains the relevant words, in the right and in wrong places.
+/// Generates JSON from the member names and values of answers, in valid and invalid combinations.
 fn values() -> impl Strategy<Value = Value> {
     let words = prop::sample::select(vec!["accept", "cancel", "text", "file:///a", "", "x"]);
     let leaf = prop_oneof![

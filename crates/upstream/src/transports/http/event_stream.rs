@@ -70,7 +70,8 @@ impl UpstreamHttpEndpoint {
         }
     }
 
-    /// Resumes an event stream after its event `last`.
+    /// Opens an event stream again after the event with the id `last`, and reads the rest of the
+    /// stream.
     async fn resume(
         self: &Arc<Self>,
         last: &str,
