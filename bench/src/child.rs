@@ -1,4 +1,4 @@
-//! The processes that are measured. Dropping a value stops its process.
+//! Processes whose speed and memory the benchmark measures. Dropping a value stops its process.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -139,7 +139,8 @@ pub(crate) fn wait_until_listening(
     Ok(BenchServerProcess { child, address })
 }
 
-/// Returns a command that runs `program` with default settings, except for the folder of its state.
+/// Returns a command that runs `program` with default settings and a temporary state folder. If one
+/// of `args` is a folder with a `toolgate.toml`, that file has the settings.
 fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));

@@ -198,7 +198,7 @@ impl BenchmarkedHttpServer {
         Ok(Self::plain(FLOOR, start_server(&program("floor")?, &["http"])?, "echo"))
     }
 
-    /// Returns a server that is called without a session, although its MCP revision has sessions.
+    /// Returns a server whose MCP revision has sessions, but which the benchmark calls without one.
     fn plain(name: &'static str, server: BenchServerProcess, tool: &str) -> Self {
         let headers = BenchRequestHeaders::new(&server.address);
         Self { name, headers, question: echo(tool), server }
@@ -258,14 +258,15 @@ pub(crate) fn python() -> anyhow::Result<PathBuf> {
     tools("peers/bin/python")
 }
 
-/// Returns the paths of Node.js and of the script of `server`, an npm package of the MCP project.
+/// Returns the paths of Node.js and of the start script of `server`, an npm package of the MCP
+/// project.
 fn node(server: &str) -> anyhow::Result<[PathBuf; 2]> {
     let server = format!("servers/node_modules/@modelcontextprotocol/{server}/dist/index.js");
     Ok([tools("node/node_modules/.bin/node")?, tools(&server)?])
 }
 
-/// Returns the path of the file `name` in `.tools`, or an error if `cargo xtask bench` did not
-/// install it.
+/// Returns the path of the file `name` in the folder `.tools` of the repository, or an error if
+/// `cargo xtask bench` did not install it.
 pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     let path = checkout()?.join(".tools").join(name);
     if !path.exists() {
@@ -274,7 +275,7 @@ pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the path of a script in the folder `bench/peers`.
+/// Returns the path of the script `name` in the folder `bench/peers`.
 pub(crate) fn script(name: &str) -> anyhow::Result<String> {
     Ok(text(&checkout()?.join("bench/peers").join(name)))
 }

@@ -72,8 +72,8 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// Measures how fast toolgate runs `true` in the sandbox, compared with starting the process
-/// directly.
+/// Measures how fast toolgate runs the program `true` in the sandbox, compared with starting this
+/// program directly.
 fn programs(run: &BenchRunOptions, folder: &Path) -> anyhow::Result<BenchResultRow> {
     let question =
         BenchRequestTemplate::call("exec_run", &json!({ "command": "true" }), "exit code 0");

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::question::{BenchRequestTemplate, excerpt};
 use crate::timer::RepeatingTimer;
 
-/// HTTP headers of each request that the benchmark sends to one server, and the server's address.
+/// Address of one server, and the HTTP headers of every request that the benchmark sends to it.
 #[derive(Clone)]
 pub(crate) struct BenchRequestHeaders {
     address: String,
@@ -59,7 +59,7 @@ impl BenchRequestHeaders {
         })
     }
 
-    /// Returns the bytes of a GET request for the stream of notifications.
+    /// Returns the bytes of a GET request that opens an MCP session's stream of notifications.
     pub(crate) fn get(&self) -> Vec<u8> {
         let Self { address, lines } = self;
         let head = format!("GET /mcp HTTP/1.1\r\nHost: {address}\r\n");
@@ -149,13 +149,13 @@ impl BenchHttpConnection {
     }
 }
 
-/// Way in which the client finds the end of an HTTP body.
+/// Rule by which the client finds the end of an HTTP body.
 enum HttpBodyFraming {
     Known(usize),
     Chunked,
 }
 
-/// Returns how to find the end of the body, by the headers in `head`.
+/// Returns the rule for the end of the body that follows from the headers in `head`.
 fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyFraming> {
     let head = std::str::from_utf8(head)?;
     for line in head.split("\r\n").skip(1) {
@@ -171,7 +171,7 @@ fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyFraming> {
     Ok(HttpBodyFraming::Known(0))
 }
 
-/// Times at which a load test sends its requests.
+/// Decides when a load test sends its requests.
 #[derive(Clone, Copy)]
 pub(crate) enum RequestSchedule {
     /// Each connection sends its next request as soon as it has received an answer.
@@ -249,7 +249,7 @@ pub(crate) fn load(
 }
 
 /// Returns for each connection the time of its first request, the interval between its requests,
-/// and a timer. Returns an empty list for [`RequestSchedule::Busy`].
+/// and a timer. Returns an empty list for [`RequestSchedule::Busy`], which needs no timers.
 fn start_timers(
     pace: RequestSchedule,
     connections: u8,

@@ -88,8 +88,8 @@ fn serve(folder: &Path) -> anyhow::Result<BenchServerProcess> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
-/// Measures the time from the submission of a job to its acknowledgement. The floor is the durable
-/// write of the job store alone.
+/// Measures the time from the submission of a job to its acknowledgement, in milliseconds. For
+/// comparison, also measures how long the job store alone takes to save a job.
 async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a job accepted");
     let server = serve(folder)?;
@@ -117,8 +117,8 @@ async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<Benc
     .with_target(PerformanceGoal::DifferenceAtMost(1.0)))
 }
 
-/// Measures ended jobs per second, from the first submission to the end of the last job. The floor
-/// is programs that are started directly, one after another.
+/// Measures ended jobs per second, from the first submission to the end of the last job. For
+/// comparison, also starts the programs directly, one after another.
 async fn measure_throughput(
     what: &'static str,
     tool: &'static str,
@@ -162,7 +162,8 @@ async fn measure_throughput(
         .with_target(PerformanceGoal::RatioAtLeast(0.5)))
 }
 
-/// Measures the time from the end of a job until the last of its watchers has received the end.
+/// Measures the time from the end of a job until the last of its watchers has been notified of the
+/// end.
 async fn measure_watchers(folder: &Path) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: watchers of one job");
     let server = serve(folder)?;
@@ -239,8 +240,8 @@ fn measure_start(
     .with_target(PerformanceGoal::DifferenceAtMost(100.0)))
 }
 
-/// Runs a server with one job, whose data folder is `store`. Returns the folder of jobs that the
-/// server created.
+/// Runs a server that keeps its data in the folder `store`, and runs one job on it. Returns the
+/// folder for jobs that the server created.
 fn create_job_folder(
     folder: &Path,
     store: &Path,

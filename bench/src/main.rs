@@ -44,7 +44,7 @@ use child::PipedProcess;
 use contenders::{FLOOR, OURS};
 use row::BenchResultRow;
 
-/// The sections of the results page by name, in the order in which they run.
+/// Name and function of each section of the results page, in the order in which they run.
 const SECTIONS: [(&str, BenchSectionFn); 10] = [
     ("stdio", stdio::measure),
     ("web", web::measure),
@@ -74,13 +74,13 @@ struct BenchRunOptions {
 }
 
 impl BenchRunOptions {
-    /// Returns `quick` in a quick run, and the value for full runs, `whole`, otherwise.
+    /// Returns `quick` in a quick run, and `whole` in a full run.
     fn choose<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }
 
-    /// Returns the contenders in `all`, and also those in `others` unless the options leave them
-    /// out.
+    /// Returns the measured servers in `all`, and also those in `others` unless the options leave
+    /// out the servers of other projects.
     fn with_others<T>(
         &self,
         mut all: Vec<T>,
@@ -92,8 +92,8 @@ impl BenchRunOptions {
         Ok(all)
     }
 
-    /// Measures each contender in `all` in turn with `once`, for all rounds. Returns a row with the
-    /// median of each contender.
+    /// Measures each server in `all` in turn with `once`, for all rounds. Returns a row with the
+    /// median of each server.
     fn measure_row<T>(
         &self,
         what: &'static str,
@@ -125,9 +125,9 @@ impl BenchRunOptions {
         })
     }
 
-    /// Measures the calls per second of each contender in `all` in turn with `once`, and the
-    /// processor time of its server per call. `process` returns the process of that server, or
-    /// `None` to leave the processor time out.
+    /// Measures the calls per second of each server in `all` in turn with `once`, and its processor
+    /// time per call. `process` returns the process of a server, or `None` to leave the processor
+    /// time out.
     fn measure_rates<T>(
         &self,
         what: &'static str,

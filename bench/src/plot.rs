@@ -19,7 +19,8 @@ pub(crate) fn file_name(what: &str) -> String {
     words.collect::<Vec<_>>().join("-") + ".svg"
 }
 
-/// Returns an SVG with all contenders of `row` on a logarithmic scale, the largest value on top.
+/// Returns an SVG with the figures of all servers in `row` on a logarithmic scale, the largest
+/// value on top.
 pub(crate) fn comparison(row: &BenchResultRow) -> String {
     let mut all = row.contenders();
     all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -61,7 +62,7 @@ pub(crate) fn comparison(row: &BenchResultRow) -> String {
     svg + "</svg>\n"
 }
 
-/// Returns an SVG with the curve of `row`: its values by count, both axes from zero.
+/// Returns an SVG with the curve of `row`: values in `unit` by count, with both axes from zero.
 pub(crate) fn curve(row: &BenchResultRow, unit: &str, points: &[(f64, f64)]) -> String {
     const BOTTOM: f64 = 250.0;
     let largest =
@@ -97,7 +98,7 @@ pub(crate) fn curve(row: &BenchResultRow, unit: &str, points: &[(f64, f64)]) -> 
     svg + "</svg>\n"
 }
 
-/// Returns the start of an SVG with the title `what`.
+/// Returns the start of an SVG that is `height` pixels high and has the title `what`.
 fn head(what: &str, height: f64) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \

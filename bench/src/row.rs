@@ -12,10 +12,11 @@ pub(crate) struct BenchResultRow {
     ours: f64,
     floor: Option<f64>,
     peers: Vec<(&'static str, f64)>,
-    /// Processor time of each server per call, in microseconds, with the name of the server.
+    /// Processor time per call of each server, in microseconds, with the name of the server.
     cpu: Vec<(&'static str, f64)>,
     targets: Vec<PerformanceGoal>,
-    /// Unit of a plot, and its measured values by count.
+    /// Curve to plot, if the row has one: the unit of its values, and pairs of a count and the
+    /// value at that count.
     curve: Option<(&'static str, Vec<(f64, f64)>)>,
 }
 
@@ -68,7 +69,7 @@ impl BenchResultRow {
         Self { peers, ..self }
     }
 
-    /// Sets the processor time of each server per call, in microseconds, with the name of the
+    /// Sets the processor time per call of each server, in microseconds, with the name of the
     /// server.
     pub(crate) fn with_cpu(self, cpu: Vec<(&'static str, f64)>) -> Self {
         Self { cpu, ..self }
@@ -99,8 +100,8 @@ impl BenchResultRow {
         !self.peers.is_empty()
     }
 
-    /// Returns the name and the figure of toolgate, of the floor if there is one, and of each other
-    /// server.
+    /// Returns names and figures of toolgate, of the floor (the minimal server) if it was measured,
+    /// and of each other server.
     pub(crate) fn contenders(&self) -> Vec<(&'static str, f64)> {
         let floor = self.floor.map(|floor| (FLOOR, floor));
         [(OURS, self.ours)].into_iter().chain(floor).chain(self.peers.iter().copied()).collect()
@@ -117,8 +118,8 @@ impl BenchResultRow {
         Some(self.cpu_of(OURS)? / self.cpu_of(name)?)
     }
 
-    /// Returns the cell with the processor time of toolgate per call, and that of the floor in
-    /// brackets.
+    /// Returns the table cell with the processor time per call of toolgate, and that of the minimal
+    /// server in brackets.
     fn cpu_cell(&self) -> String {
         let Some(ours) = self.cpu_of(OURS) else { return "–".to_owned() };
         match self.cpu_of(FLOOR) {

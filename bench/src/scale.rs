@@ -39,7 +39,7 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     Ok(rows)
 }
 
-/// Running server, and the temporary folder that it serves.
+/// Running toolgate server, and the temporary folder that is its workspace.
 struct BenchServerWithWorkspace {
     folder: tempfile::TempDir,
     server: BenchServerProcess,
@@ -105,8 +105,8 @@ impl ScaleMeasurements {
     }
 
     /// Returns two rows with the names `what`: the memory that each additional item takes in KiB,
-    /// and the latency with all items, compared with the latency at the first count. `most` is the
-    /// goal of the first row.
+    /// and the latency with all items, compared with the latency at the first count. The goal of
+    /// the first row is at most `most` KiB.
     fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<BenchResultRow> {
         let Self { memory, latency } = self;
         let ((few, memory_of_few), (many, memory_of_many)) = (memory[0], memory[memory.len() - 1]);
@@ -209,7 +209,7 @@ fn conversations(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     ))
 }
 
-/// Measures calls per second over WebSockets with 1 to 64 calls in flight on each.
+/// Measures calls per second over WebSockets, with 1 to 64 calls in flight on each WebSocket.
 fn in_flight(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: many calls in flight");
     let served = BenchServerWithWorkspace::start("")?;

@@ -19,8 +19,8 @@ const DIMENSIONS: usize = 384;
 const COUNT: usize = 100_000;
 const QUERIES: usize = 200;
 const K: usize = 10;
-/// Number of topics around which the synthetic vectors lie. They are easier to find than vectors of
-/// texts, for which `docs/design/vectors.md` measures recall.
+/// Number of topics around which the synthetic vectors lie. A search finds synthetic vectors more
+/// easily than vectors of texts, whose recall `docs/design/vectors.md` reports.
 const TOPICS: usize = 200;
 /// Number of random directions whose sums are the topics and the vectors.
 const DIRECTIONS: usize = 64;
@@ -95,8 +95,8 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
     ])
 }
 
-/// Returns the vectors to search and the vectors of the queries, each list concatenated. They are
-/// the same in every run.
+/// Returns the vectors to search and the vectors of the queries, each list concatenated. Every run
+/// gets the same vectors.
 fn synthesize() -> (Vec<f32>, Vec<f32>) {
     let mut random = XorshiftRng(0x9E37_79B9_7F4A_7C15);
     let directions: Vec<f32> = (0..DIRECTIONS * DIMENSIONS).map(|_| random.number()).collect();
@@ -184,7 +184,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// Process that searches with the library usearch.
+/// Separate process that searches vectors with the library usearch.
 struct UsearchProcess {
     child: PipedProcess,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -227,7 +227,7 @@ impl UsearchProcess {
         Ok(numbers.chunks_exact(K).map(<[u32]>::to_vec).collect())
     }
 
-    /// Runs all queries once in the process and returns the time in seconds.
+    /// Runs all queries once in the usearch process and returns the time in seconds.
     fn search(&mut self) -> anyhow::Result<f64> {
         self.child.input.as_mut().context("no input")?.write_all(b"again\n")?;
         Ok(self.read_line()?.parse()?)

@@ -13,20 +13,20 @@ use std::time::Duration;
 /// Largest number of bytes that the proxy passes on at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Treatment of the traffic by the proxy.
+/// Decides which traffic the proxy passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DatabaseProxyMode {
-    /// Mode that passes on all traffic.
+    /// Passes on all traffic.
     Open,
-    /// Mode that passes on nothing and keeps connections open. PostgreSQL receives the statements
-    /// later, when the mode changes.
+    /// Passes on nothing and keeps connections open. PostgreSQL receives the statements later, when
+    /// the mode changes.
     Stalled,
-    /// Mode that closes all connections, and each new connection at once.
+    /// Closes all connections, and each new connection at once.
     Dropped,
-    /// Mode that passes on statements and drops answers. A connection with a dropped answer is
-    /// closed when the mode changes.
+    /// Passes on statements and drops answers. A connection with a dropped answer is closed when
+    /// the mode changes.
     Unanswered,
-    /// Mode that passes on each piece of the traffic, delayed by this time.
+    /// Passes on each piece of the traffic after this delay.
     Delayed(Duration),
 }
 
@@ -82,7 +82,7 @@ impl DatabaseProxy {
         format!("postgresql://postgres@{}/postgres", self.address)
     }
 
-    /// Changes the treatment of the traffic, including that of open connections.
+    /// Changes the mode of the proxy, also for open connections.
     pub(crate) fn set_mode(&self, mode: DatabaseProxyMode) {
         *self.state.lock_mode() = mode;
         self.state.mode_changed.notify_all();

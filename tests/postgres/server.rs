@@ -60,7 +60,7 @@ impl PostgresServerProcess {
         server
     }
 
-    /// Starts a standby of this server, which has a separate folder and receives all changes.
+    /// Starts a standby of this server. The standby has a separate folder and receives all changes.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn start_standby(&self) -> Self {
         let folder = TempDir::with_prefix("pg").unwrap();
@@ -173,7 +173,7 @@ impl PostgresServerProcess {
         server
     }
 
-    /// Starts the server again after [`Self::stop`].
+    /// Starts the server again after [`Self::stop`] has ended it.
     pub(crate) fn again(&mut self) {
         let folder = self.folder.path();
         let log = fs::File::create(folder.join("log")).unwrap();

@@ -41,7 +41,7 @@ pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     run(&bench.display().to_string(), &args)
 }
 
-/// Runs the program `script` of the folder `bench`, which measures the release build.
+/// Runs the script `script` of the folder `bench`, which measures the release build.
 fn run_script(script: &str, args: &[String]) -> anyhow::Result<()> {
     let package = ["build", "--locked", "--profile", "release", "--package", "toolgate"];
     run(&cargo(), &package)?;

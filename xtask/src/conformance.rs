@@ -53,11 +53,11 @@ struct ConformanceOptions {
     client: bool,
     /// True to test several toolgates behind a load balancer.
     fleet: bool,
-    /// Text in the names of the clients to test, e.g. `2024-11-05 over HTTP+SSE`. If it is `None`,
-    /// all clients are tested.
+    /// Text that selects the clients to test by their names, e.g. `2024-11-05 over HTTP+SSE`. If it
+    /// is `None`, all clients are tested.
     from: Option<String>,
-    /// Text in the names of the edges (connections from toolgate to the example) to test, e.g.
-    /// `2025-03-26 over stdio`. If it is `None`, all edges are tested.
+    /// Text that selects the edges to test by their names, e.g. `2025-03-26 over stdio`. An edge is
+    /// a connection from toolgate to the example server. If it is `None`, all edges are tested.
     edge: Option<String>,
 }
 

@@ -17,7 +17,7 @@ use crate::shell::{NEXTEST, build, checkout, run};
 use report::{TestFunctionPath, TestReport};
 use rows::{RequirementContract, RequirementRow};
 
-/// Filter for nextest that selects the tests of requirements.
+/// Filter for nextest that selects the tests whose names begin with ids of requirements.
 const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
 /// Path of the generated page relative to the checkout.
 const PAGE: &str = "docs/reference/contracts.md";
@@ -28,7 +28,7 @@ pub(crate) struct TestedRequirement {
     tests: Vec<TestFunctionPath>,
 }
 
-/// Outcome of a requirement, by the results of its tests.
+/// Outcome of a requirement, which follows from the results of its tests.
 enum RequirementRowOutcome {
     Holds,
     Untested,
@@ -83,7 +83,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     check_rows(&TestReport::newest()?, only, ContractPageAction::Write)
 }
 
-/// Action for the generated page: write the page, or fail if it is out of date.
+/// Tells if the generated page is written, or only checked for being up to date.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContractPageAction {
     Write,

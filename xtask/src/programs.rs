@@ -1,5 +1,5 @@
-//! Builds and starts the programs in `tests` that attack the server and that kill it. The tests run
-//! both, too: each attack case alone, and short runs of kills.
+//! Builds and starts two programs in `tests`: one attacks the server, and one kills it. The tests
+//! also run both: each attack case alone, and short runs of kills.
 
 use std::path::absolute;
 
@@ -35,7 +35,7 @@ pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
 /// Build of toolgate that a program tests if its arguments name no executable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExampleProgramServer {
-    /// Build that the tests use, in the folder of the program.
+    /// Build of the tests, in the folder of the program.
     Debug,
     Release,
 }

@@ -25,8 +25,8 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Top-level modules (rooms) of one crate in order, and the module of each item that `lib.rs`
-/// re-exports.
+/// Top-level modules (rooms) of one crate, in order of declaration, and the module of each item
+/// that `lib.rs` re-exports.
 struct CrateModuleOrder {
     order: Vec<String>,
     reexports: BTreeMap<String, String>,
@@ -84,7 +84,8 @@ impl CrateModuleOrder {
         }
     }
 
-    /// Returns the top-level module in which the item `name` of the crate root is defined.
+    /// Returns the name of the top-level module (room) that defines the item `name` of the crate
+    /// root.
     fn room_of(&self, name: &str) -> Option<&str> {
         match self.order.iter().find(|room| *room == name) {
             Some(room) => Some(room),

@@ -12,7 +12,7 @@ const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::sch
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \
      and not binary_id(=toolgate-chaos::short_runs)";
 
-/// Commands that run after the tests. Both lists run side by side, and the commands of each list in
+/// Commands that run after the tests. Both lists run side by side. The commands of each list run in
 /// order.
 const LANES: [&[&str]; 2] =
     [&["conformance", "conformance --client"], &["demo --built", "doc", "count"]];

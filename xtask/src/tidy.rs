@@ -59,7 +59,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ),
 ];
 
-/// Names of the crates that must not do I/O, the pure crates.
+/// Names of the pure crates, which must not do I/O.
 const PURE: [&str; 2] = ["toolgate-contract", "toolgate-dialects"];
 /// Names of packages on which the pure crates must not depend, because these packages do I/O.
 const IMPURE: [&str; 6] = ["tokio", "hyper", "rustix", "axum", "reqwest", "tempfile"];

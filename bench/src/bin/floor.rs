@@ -1,10 +1,13 @@
-//! The floors: the least that a program could do and still answer.
+//! Minimal programs, called floors. Each does the least work with which a program can still answer,
+//! and is compared with toolgate.
 //!
-//! - `floor canned` writes a canned answer for each line that it reads.
-//! - `floor lines` does this through tokio's reader of lines.
-//! - `floor stdio FILE` opens and reads FILE for each line, and writes it in a canned frame.
-//! - `floor list FOLDER` does this with the names, kinds, sizes and times of the entries of FOLDER.
-//! - `floor http` answers every POST with a canned body.
+//! - `floor canned` writes a fixed answer for each line that it reads.
+//! - `floor lines` also writes a fixed answer for each line, but reads the lines through tokio.
+//! - `floor stdio FILE` answers each line with the content of FILE, which it opens and reads each
+//!   time.
+//! - `floor list FOLDER` answers each line with the names, kinds, sizes and times of the entries of
+//!   FOLDER.
+//! - `floor http` answers every POST with a fixed body.
 //! - `floor mcp` and `floor mcp-http` are the least possible MCP servers, over pipes and over HTTP.
 //!   Gateways are measured in front of them.
 #![allow(
@@ -48,13 +51,14 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Answers each line of standard input with `hello`. Writes the answers to all lines of one read
-/// with one write.
+/// Answers each line of standard input with `hello`. If one read returns several lines, writes all
+/// their answers at once.
 fn canned() -> anyhow::Result<()> {
     answer_lines(|line, answers| answer(line, b"hello", answers))
 }
 
-/// Answers MCP messages over pipes. Writes the answers to all messages of one read with one write.
+/// Answers MCP messages over pipes. If one read returns several messages, writes all their answers
+/// at once.
 fn mcp() -> anyhow::Result<()> {
     answer_lines(|line, answers| {
         if let Some(answer) = mcp_answer(line) {
@@ -94,8 +98,8 @@ fn mcp_answer(request: &[u8]) -> Option<String> {
     Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
 }
 
-/// Appends the answer to each line of standard input with `answer`. Writes the answers to all lines
-/// of one read with one write.
+/// Answers each line of standard input: `answer` appends the answer to a line to a buffer. If one
+/// read returns several lines, writes all their answers at once.
 fn answer_lines(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
     let mut input = std::io::stdin().lock();
     let mut output = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! Client of one search server. It sends one call at a time.
+//! Client of a toolgate server for search benchmarks. The client sends one call at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

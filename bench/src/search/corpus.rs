@@ -33,7 +33,7 @@ impl CorpusSize {
     }
 
     /// Copies files below `sources` to `to` while `more` returns true for the sizes copied so far.
-    /// Copies the sources repeatedly, into new folders, if they end before.
+    /// If the sources are used up, copies them again into new folders.
     fn copy(to: &Path, sources: &[PathBuf], more: impl Fn(&Self) -> bool) -> anyhow::Result<Self> {
         let mut corpus = Self { files: 0, lines: 0, bytes: 0 };
         for round in 0.. {

@@ -249,7 +249,8 @@ mod tests {
     use super::*;
     use crate::json::parse;
 
-    /// Returns the key of the id `text`, and its spelling in an answer.
+    /// Returns the key that identifies a request with the JSON id `text`, and the text of this id
+    /// in an answer.
     fn key_and_text(text: &str) -> Option<(String, String)> {
         let id = RequestId::parse(&parse(text.as_bytes()).unwrap())?;
         Some((id.key().0, String::from_utf8(to_json(&id).to_vec()).unwrap()))

@@ -532,7 +532,8 @@ mod tests {
         }
     }
 
-    /// Checks the error that the caller `ada` receives for each name.
+    /// Checks the error that the caller `ada` receives under `policy` for each tool name.
+    /// `expected` has pairs of name and error.
     #[track_caller]
     fn check(policy: &ToolPolicy, expected: &[(&str, &str)]) {
         let caller = Caller::with_key("ada");

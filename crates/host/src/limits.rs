@@ -453,7 +453,7 @@ mod tests {
 
     use super::*;
 
-    /// A store of shared rates that refuses the first call and then grants two.
+    /// Store of shared rate limits that refuses the first call, and then allows two calls.
     #[derive(Default)]
     struct RefuseOnceRateBucketStore(AtomicUsize);
 

@@ -39,7 +39,7 @@ struct TestHost {
     folder: Arc<TempDir>,
 }
 
-/// Parts of a [`TestHost`].
+/// Settings, tools and content from which a [`TestHost`] is built.
 struct TestHostParts {
     folder: Arc<TempDir>,
     tools: Vec<Arc<dyn AnyTool>>,
@@ -122,7 +122,7 @@ impl TestHost {
         self.host.answer(asked(request)).await
     }
 
-    /// Returns the audit records, one line per call: tool and outcome.
+    /// Returns one line with tool and outcome for each audit record.
     fn records(&self) -> Vec<String> {
         self.host.flush();
         let log = std::fs::read_to_string(self.folder.path().join("audit.jsonl")).expect("a log");
@@ -297,7 +297,7 @@ impl Tool for PrintingTool {
     }
 }
 
-/// Tool that prepares its work in a check before the call.
+/// Tool that already starts its work in the check before a call.
 struct PreparedWorkTestTool;
 
 #[derive(Deserialize, JsonSchema)]

@@ -106,7 +106,7 @@ pub(super) fn tools_with_hidden_texts() -> Vec<Value> {
     ]
 }
 
-/// Returns tools of an upstream of every kind that costs a server much time or memory.
+/// Returns upstream tools that cost a server much time or memory, each for a different reason.
 pub(super) fn hostile_tools() -> Vec<Value> {
     let with_input = |name: &str, input: Value| {
         let mut tool = tool(name, "A tool.");

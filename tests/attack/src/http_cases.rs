@@ -145,8 +145,8 @@ fn compression_bombs(
     Ok(encodings.map(|encoding| bomb.clone().with_header("Content-Encoding", encoding)).into())
 }
 
-/// Attack case H16: opens idle connections of three kinds, and makes a call while those of each
-/// kind are open.
+/// Attack case H16: opens idle connections in three different ways, and makes a call while the
+/// connections of each are open.
 fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: &mut AttackClient) {
     let upgrade = format!(
         "GET /v1/ws/mcp HTTP/1.1\r\nHost: {addr}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

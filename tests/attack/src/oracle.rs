@@ -40,7 +40,7 @@ pub(super) fn add_recorded_outcomes(attempt: &AttackAttempt, results: &mut [Atta
     }
 }
 
-/// Returns the name of a tool in a normal form, because dialects and the audit log spell it
+/// Returns the name of a tool in one common spelling, because dialects and the audit log spell it
 /// differently.
 fn normalized_tool(name: &str) -> String {
     let name = name.strip_prefix("mcp.tool:").unwrap_or(name);

@@ -81,8 +81,8 @@ fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut AttackClient) -> C
     Ok(vec![AttackCallResult { tool, response, is_judged: true, ..AttackCallResult::default() }])
 }
 
-/// Makes the call of the case once. If a refusal would prove nothing otherwise, also checks that
-/// such a call works inside the workspace.
+/// Makes the call of the case once. For some cases, then makes a similar call inside the workspace,
+/// which must succeed. Otherwise, a refusal would prove nothing.
 pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let variant = attempt.variant.clone();
     let runs_program =
@@ -162,7 +162,7 @@ pub(super) fn record_listener_events(attempt: &mut AttackAttempt) {
     attempt.record_finding("listener_silent", finding);
 }
 
-/// Records the findings that follow from the response of the last call.
+/// Records a finding that tells whether the listeners of the case received anything.
 fn record_response_findings(attempt: &mut AttackAttempt, result: Option<&AttackCallResult>) {
     let Some(result) = result else { return };
     let response = &result.response;

@@ -147,8 +147,8 @@ fn to_write_input(mut input: Value) -> Value {
     input
 }
 
-/// Translates the input of an edit. toolgate has no byte ranges, so both edits get the same line:
-/// they must overlap, too.
+/// Translates the input of an edit. toolgate's edits have no byte ranges. Both edits of a case
+/// therefore get the same line, so that they overlap, too.
 fn to_edit_input(mut input: Value) -> Value {
     for edit in input["edits"].as_array_mut().into_iter().flatten() {
         if edit.get("range").is_some() {

@@ -139,7 +139,8 @@ impl JobProgramEvents {
     }
 }
 
-/// Reads what the programs of jobs of these kinds have logged. Returns it by the number of the job.
+/// Reads the log files of the jobs of these types. Returns the logged starts and ends by the number
+/// of the job.
 pub(super) fn read_program_events(
     folder: &ChaosRunFolder,
     kinds: &[ChaosJobKind],

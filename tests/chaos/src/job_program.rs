@@ -17,7 +17,7 @@ pub(super) const SEED_VARIABLE: &str = "CHAOS_SEED";
 /// Exit code of a job whose plan is to fail.
 const FAILURE_CODE: i32 = 3;
 
-/// Kind of job in the chaos test. Each kind has its own tool.
+/// Type of a job in the chaos test. Each type has its own tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ChaosJobKind {
     /// Idempotent job, which may run again after its server died.
@@ -31,9 +31,9 @@ pub(super) enum ChaosJobKind {
 /// Process that a job leaves running in the background, by its standard streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BackgroundProcess {
-    /// Process without any of the job's standard streams.
+    /// Does not keep any of the job's standard streams open.
     Detached,
-    /// Process that keeps the standard output of the job open.
+    /// Keeps the standard output of the job open.
     KeepsOutputOpen,
 }
 
@@ -60,7 +60,7 @@ impl ChaosJobKind {
         }
     }
 
-    /// Returns the name of the tool for this kind, as job results spell it.
+    /// Returns the name of the tool for this type of job, as job results spell it.
     pub(super) fn tool(self) -> String {
         format!("chaos_{}", self.name())
     }
@@ -72,7 +72,7 @@ impl ChaosJobKind {
         }
     }
 
-    /// Returns the name of the log file for programs of this kind.
+    /// Returns the name of the log file for the programs of this type of job.
     pub(super) fn log_name(self) -> String {
         format!("{}.log", self.name())
     }

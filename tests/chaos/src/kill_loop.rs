@@ -22,19 +22,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Moment at which the test kills a server.
 #[derive(Debug, Clone, Copy)]
 enum ServerKillMoment {
-    /// Before the server listens.
+    /// Kills the server before it listens.
     Starting,
-    /// While the server takes over the jobs of the previous server, which was killed.
+    /// Kills the server while it takes over the jobs of the previous server, which was killed.
     Recovering,
-    /// While the server accepts jobs.
+    /// Kills the server while it accepts jobs.
     Accepting,
-    /// While jobs run.
+    /// Kills the server while jobs run.
     Running,
-    /// Just after some programs have ended.
+    /// Kills the server just after some programs have ended.
     Finishing,
-    /// While the server shuts down.
+    /// Kills the server while it shuts down.
     ShuttingDown,
-    /// No kill: the server shuts down without one.
+    /// Lets the server shut down without a kill.
     Never,
 }
 

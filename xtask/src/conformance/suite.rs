@@ -40,10 +40,10 @@ pub(super) struct ScenarioCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScenarioCheckOutcome {
     Passed,
-    /// Outcome of a check that failed or that gave a warning.
+    /// The check failed or gave a warning.
     Failed,
     Skipped,
-    /// Outcome of a check that only gives information.
+    /// The check only gives information.
     Info,
 }
 

@@ -237,8 +237,7 @@ impl TestedGateway {
     }
 }
 
-/// Settings file of a toolgate that offers one upstream and nothing else, and the folder that it
-/// serves.
+/// Settings file of a toolgate that offers only one upstream, and the folder that toolgate serves.
 pub(super) struct GatewaySettings {
     pub(super) file: PathBuf,
     /// Empty workspace that the toolgate serves.

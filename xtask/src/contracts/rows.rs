@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::rows_file;
 
-/// Contract to which a requirement belongs, or [`Self::Across`] for requirements of all contracts.
+/// Contract to which a requirement belongs, or [`Self::Across`] for a requirement of all contracts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RequirementContract {
     Synesthetic,

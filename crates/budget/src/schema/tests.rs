@@ -1,4 +1,4 @@
-//! Tests of the limits of schemas: what is measured, and which schemas are refused.
+//! Tests of the limits of JSON schemas: which sizes are measured, and which schemas are refused.
 
 use std::time::{Duration, Instant};
 

@@ -188,7 +188,7 @@ fn format_question_mode(mode: &QuestionChannel) -> String {
     }
 }
 
-/// Formats the header parameters and the trace of a call.
+/// Formats the header parameters and the trace context of a call.
 fn format_metadata(
     CallMetadata {
         header_params,

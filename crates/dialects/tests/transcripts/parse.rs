@@ -1,4 +1,4 @@
-//! Parses the lines of a host in a transcript: events, outcomes, tools.
+//! Parses the lines of a transcript that tell the host's side: events, outcomes and tools.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use toolgate_dialects::{FrameRefusal, InFlightRequestKey};
 
 use crate::parse_answers::read_answer;
 
-/// Parses `progress DONE [of TOTAL] [TEXT]`, `log LEVEL TEXT`, `chunk STREAM TEXT` or `release`.
+/// Parses an event of a call: `progress DONE [of TOTAL] [TEXT]`, `log LEVEL TEXT`, `chunk STREAM
+/// TEXT` or `release`. Returns `None` for another `kind`.
 pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
     let (first, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     Some(match kind {
@@ -176,7 +177,7 @@ pub(crate) fn read_job_item(text: &str) -> JobStreamItem {
     JobStreamItem::Event(Arc::new(JobEvent { seq, at, kind: event }))
 }
 
-/// Parses `VALUE TEXT [NOTE]`.
+/// Parses the output of a tool, `VALUE TEXT [NOTE]`.
 pub(crate) fn read_output(text: &str, ending: ToolRunStatus) -> ToolOutput {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let mut next = || values.next().map(|value: Result<Value, _>| value.expect("JSON"));
@@ -197,7 +198,7 @@ pub(crate) fn read_page(text: &str) -> ToolPage {
     ToolPage { tools, next, unchanged_for: None }
 }
 
-/// Parses `REASON FIELDS`.
+/// Parses the error of a call, `REASON FIELDS`.
 pub(crate) fn read_error(text: &str) -> CallError {
     let (reason, fields) = text.split_once(' ').unwrap_or((text, "{}"));
     let fields: Value = serde_json::from_str(fields).expect("an error's fields");
@@ -249,8 +250,8 @@ pub(crate) fn read_error(text: &str) -> CallError {
     }
 }
 
-/// Parses a refusal: `too_large BYTES`, `busy TEXT`, `repeated KEY`, `unauthorized KEY` (`-` is
-/// none) or `throttled SECONDS`.
+/// Parses the refusal of a message: `too_large BYTES`, `busy TEXT`, `repeated KEY`, `unauthorized
+/// KEY` (`-` means no key) or `throttled SECONDS`.
 pub(crate) fn read_refusal(text: &str) -> FrameRefusal {
     match text.split_once(' ').expect("a reason and a value") {
         ("too_large", limit) => FrameRefusal::TooLarge { limit: limit.parse().expect("bytes") },

@@ -15,8 +15,8 @@ use toolgate_contract::{
 /// Parses `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents
 /// [CONTENTS…]`, `folder [RESOURCE…] [then more]`, `watched URI`, `prompts [PROMPT…] [then more]`,
 /// `prompt TEXT`, `completion TOTAL [VALUE…]`, `skills [SKILL…] [then more]`, `skill SKILL`,
-/// `questions STATE QUESTIONS` or `content [CONTENT…]`, all in JSON. Returns `None` for another
-/// kind.
+/// `questions STATE QUESTIONS` or `content [CONTENT…]`, all in JSON. Returns `None` if `kind` is
+/// none of these words.
 pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
     Some(match kind {
         "resources" => {
@@ -78,7 +78,8 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
     })
 }
 
-/// Parses a change: `tools`, `prompts`, `resources` or the URI of a resource.
+/// Parses the name of a change on the server: `tools`, `prompts`, `resources` or the URI of a
+/// resource.
 pub(crate) fn read_change(text: &str) -> ServerChange {
     match text {
         "tools" => ServerChange::Tools,
@@ -88,7 +89,8 @@ pub(crate) fn read_change(text: &str) -> ServerChange {
     }
 }
 
-/// Parses a filter of changes: any of `tools`, `prompts`, `resources`, `resource:URI` and `job:ID`.
+/// Parses the changes that a client subscribes to: any of `tools`, `prompts`, `resources`,
+/// `resource:URI` and `job:ID`.
 pub(crate) fn read_filter(text: &str) -> ChangeFilter {
     let mut filter = ChangeFilter::default();
     for word in text.split_whitespace() {
@@ -122,7 +124,7 @@ pub(crate) fn parse_json<T: DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap_or_else(|err| panic!("`{text}`: {err}"))
 }
 
-/// Returns a text member, and panics if it is missing.
+/// Returns the text member `name` of the object `value`, and panics if it is missing.
 fn member(value: &Value, name: &str) -> String {
     optional_member(value, name).unwrap_or_else(|| panic!("{value} has no `{name}`"))
 }

@@ -1,4 +1,4 @@
-//! Random frames: MCP's dialect reads any input and answers in JSON.
+//! Property tests: MCP's dialect reads any input and answers in JSON.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
@@ -37,7 +37,8 @@ proptest! {
     }
 }
 
-/// Reads `body` in a conversation and answers its requests.
+/// Checks that the dialect can read `body` in a session with these headers, and that its answers
+/// are JSON.
 fn check_frame((session, headers): RandomFrameContext, body: Vec<u8>) -> Result<(), TestCaseError> {
     let mcp = mcp();
     let mut conversation = mcp.start_conversation(&Caller::local());
@@ -92,7 +93,8 @@ fn check_reading(reading: ParsedFrame) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns every reply of a dialect to answers of a host, sensible or not.
+/// Returns the replies that a dialect encodes for `ask`, for host answers of every type, even wrong
+/// ones.
 fn all_replies(ask: &PendingHostRequest) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0\u{1f600}";
     let output = ToolOutput::new(json!([odd]), ResultText::from_body(odd), ToolRunStatus::Done);

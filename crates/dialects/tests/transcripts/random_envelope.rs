@@ -1,4 +1,4 @@
-//! Random requests: the envelope's dialect reads any input and answers in an envelope.
+//! Property tests: the envelope dialect reads any input and answers in an envelope.
 
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
@@ -81,7 +81,8 @@ fn check_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Returns the status and body of the answer to a frame, by a host that refuses every call.
+/// Returns the HTTP status and the body of the answer to `frame`, from a host that refuses every
+/// call.
 fn answer_of(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError> {
     let reply = match dialect("envelope").start_conversation(&Caller::local()).read(frame) {
         ParsedFrame::Reply(reply) => reply,

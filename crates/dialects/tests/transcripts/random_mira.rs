@@ -1,4 +1,4 @@
-//! Random requests: Mira's dialect reads any input and answers in its contract's form.
+//! Property tests: the Mira dialect reads any input, and its answers follow Mira's contract.
 
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
@@ -96,7 +96,7 @@ fn check_frame(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
     }
 }
 
-/// Checks that a client of Mira's understands a reply.
+/// Checks that a Mira client can read a reply.
 fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     match &reply.body {
         ReplyBody::Empty => prop_assert_eq!(reply.status, 204),

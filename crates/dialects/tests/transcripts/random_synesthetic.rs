@@ -1,4 +1,5 @@
-//! Random lines: Synesthetic's dialect reads any input and answers in its contract's form.
+//! Property tests: the Synesthetic dialect reads any line, and its answers follow the Synesthetic
+//! contract.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -50,7 +51,8 @@ fn check_line(line: &[u8]) -> Result<(), TestCaseError> {
     replies_to(line, &json!({ "ok": true })).map(drop)
 }
 
-/// Returns the replies to `line`, one if its tool returns `output` and one if it fails.
+/// Returns two replies to `line`: one for a tool that returns `output`, and one for a tool that
+/// fails.
 fn replies_to(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
     let frame = MessageFrame::from_line(line.to_vec());
     match dialect("synesthetic").start_conversation(&Caller::local()).read(&frame) {

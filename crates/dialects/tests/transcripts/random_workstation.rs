@@ -1,4 +1,5 @@
-//! Random requests: the workstation's dialect reads any input and answers in its contract's form.
+//! Property tests: the workstation dialect reads any input, and its answers follow the workstation
+//! contract.
 
 use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
@@ -15,16 +16,16 @@ use crate::replay::dialect;
 
 const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 
-/// The sender of a message, and its transport.
+/// Sender of a random message, and the transport of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkstationMessageSender {
     /// Client of the workstation contract that sends lines.
     Line,
     /// Client of the workstation contract that sends HTTP requests.
     Http,
-    /// A client of MCP over HTTP, which sends a header of MCP.
+    /// MCP client over HTTP, which adds an MCP header to its requests.
     Mcp,
-    /// Client of MCP on lines, which sent a handshake.
+    /// MCP client that sends lines and has completed the handshake.
     Opened,
 }
 
@@ -75,7 +76,7 @@ proptest! {
     }
 }
 
-/// Returns a message as its dialect reads it.
+/// Returns the message `body` of `sender`, parsed by the workstation dialect.
 fn read(sender: WorkstationMessageSender, body: Vec<u8>) -> ParsedFrame {
     let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
@@ -146,7 +147,7 @@ fn check_frame(sender: WorkstationMessageSender, body: Vec<u8>) -> Result<(), Te
     }
 }
 
-/// Checks that a reply has the form that the workstation contract defines.
+/// Checks that a reply follows the workstation contract.
 fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     let bytes = match &reply.body {
         ReplyBody::Empty => {

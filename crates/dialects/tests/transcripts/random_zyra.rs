@@ -1,4 +1,4 @@
-//! Random requests: Zyra's dialect reads any input and answers in its contract's form.
+//! Property tests: the Zyra dialect reads any input, and its answers follow Zyra's contract.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Replays a transcript: a server without tools, whose answers come from the transcript.
+//! Replays a transcript with a server that has no tools and takes the answers of its host from the
+//! transcript.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -98,7 +99,8 @@ fn read_frame(lines: &[&str], abbreviations: &[(String, String)]) -> MessageFram
     }
 }
 
-/// Parses the method and target of a frame over HTTP. Returns `None` for a frame on a line.
+/// Parses the HTTP method and target at the start of a frame. Returns `None` for a frame that is
+/// not HTTP.
 fn parse_request_line(line: &str) -> Option<(Method, &str)> {
     let (word, target) = line.trim().split_once(' ').unwrap_or((line.trim(), "/mcp"));
     let is_method = !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
@@ -131,7 +133,7 @@ struct ReplayServer {
     questions: BTreeMap<String, (Arc<dyn AnswerEncoder>, ClientQuestion)>,
 }
 
-/// Frame of a transcript whose answer is incomplete.
+/// Frame of a transcript that the server has not answered completely.
 struct UnansweredTranscriptFrame {
     transport: TranscriptFrameTransport,
     batch: bool,
@@ -145,7 +147,7 @@ pub(crate) enum TranscriptFrameTransport {
     Http,
 }
 
-/// Answer to one message of a transcript.
+/// Answer to one message of a transcript: ready, or waiting for the host.
 enum TranscriptAnswer {
     Ready(Option<Reply>),
     Pending(Arc<dyn AnswerEncoder>, Option<EnvelopeRequestInfo>),
@@ -167,7 +169,7 @@ impl ReplayServer {
         }
     }
 
-    /// Reads `frame` in its conversation and returns the output.
+    /// Passes `frame` to the dialect and returns the transcript lines that result.
     fn read(&mut self, frame: &MessageFrame) -> Vec<String> {
         if frame.head.header("upgrade").next().is_some() {
             return self.upgrade(&frame.head);
@@ -229,7 +231,8 @@ impl ReplayServer {
         lines.into_iter().chain(self.take_answers()).collect()
     }
 
-    /// Formats a request to the host. A response of the client is followed by its parsed form.
+    /// Formats a message to the host as transcript lines. A response of the client is followed by
+    /// its parsed form.
     fn format_line(&mut self, line: TranscriptHostMessage) -> Vec<String> {
         match line {
             TranscriptHostMessage::Request(line) => vec![line],
@@ -252,7 +255,7 @@ impl ReplayServer {
         }
     }
 
-    /// Returns the output for a client that opens a WebSocket.
+    /// Returns the transcript lines for a client that opens a WebSocket.
     fn upgrade(&mut self, head: &FrameMetadata) -> Vec<String> {
         match self.dialect.upgrade(head) {
             Ok(WebSocketPurpose::Converse) => vec!["? open a WebSocket".to_owned()],
@@ -264,7 +267,7 @@ impl ReplayServer {
         }
     }
 
-    /// Starts to watch a job.
+    /// Starts to watch a job, and returns the transcript line that reports this.
     fn watch(&mut self, JobWatchRequest { id, schedule, encoder }: JobWatchRequest) -> String {
         self.job_events = Some(encoder);
         let schedule = match schedule {
@@ -278,8 +281,8 @@ impl ReplayServer {
         format!("? watch the job {id}: {schedule}")
     }
 
-    /// Applies a line of the host: the answer to the oldest request, or an event. Returns the
-    /// output.
+    /// Applies a transcript line of the host: the answer to the oldest request, or an event.
+    /// Returns the transcript lines that result.
     fn apply_answer(&mut self, line: &str) -> Vec<String> {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         if kind == "reject" {
@@ -360,7 +363,8 @@ impl ReplayServer {
         output
     }
 
-    /// Rejects a frame that `line` describes: `METHOD PATH WHY`, or `line WHY`. Returns the output.
+    /// Rejects a frame that `line` describes as `METHOD PATH WHY` or `line WHY`. Returns the
+    /// transcript lines of the reply.
     fn reject(&mut self, line: &str) -> Vec<String> {
         let (word, rest) = line.split_once(' ').expect("line, or a method");
         let (head, transport, why) = if word == "line" {
@@ -385,7 +389,8 @@ impl ReplayServer {
         lines.into_iter().chain(self.take_answers()).collect()
     }
 
-    /// Applies a line about changes. Returns the output, or `None` for a line of another kind.
+    /// Applies a transcript line about changes on the server. Returns the resulting lines, or
+    /// `None` if `kind` is not about changes.
     fn apply_change(&mut self, kind: &str, rest: &str) -> Option<Vec<String>> {
         let (what, more) = rest.split_once(' ').unwrap_or((rest, ""));
         if kind == "notifications" {
@@ -418,7 +423,8 @@ impl ReplayServer {
         )
     }
 
-    /// Takes the answers that are complete, and returns their output.
+    /// Removes each frame whose answer is complete, and returns the transcript lines of these
+    /// answers.
     fn take_answers(&mut self) -> Vec<String> {
         let is_complete = |open: &mut UnansweredTranscriptFrame| {
             open.parts.iter().all(|p| matches!(p, TranscriptAnswer::Ready(_)))
@@ -483,13 +489,14 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
     })
 }
 
-/// A message to the host: a request as a line, or a response of the client.
+/// Message of a frame to the host: a request as a transcript line, or a response of the client.
 enum TranscriptHostMessage {
     Request(String),
     Response { id: String, response: ClientQuestionResponse },
 }
 
-/// Returns the part of the answer to one message. Appends its requests to the host to `lines`.
+/// Returns the answer to one parsed message of a frame. Appends the requests that the message sends
+/// to the host to `lines`.
 fn take_part(reading: ParsedFrame, lines: &mut Vec<TranscriptHostMessage>) -> TranscriptAnswer {
     let mut add = |line: String| lines.push(TranscriptHostMessage::Request(line));
     match reading {

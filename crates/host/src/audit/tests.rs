@@ -1,4 +1,4 @@
-//! Tests that records are neither lost nor duplicated, and that calls do not wait forever.
+//! Tests that audit records are neither lost nor duplicated, and that calls do not wait forever.
 
 use std::io::Write;
 use std::path::Path;

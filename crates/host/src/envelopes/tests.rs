@@ -77,7 +77,7 @@ fn tool_input_that_lacks_the_common_fields_is_refused() {
     }
 }
 
-/// Creates a builder whose schema no envelope matches, with a log in `folder`.
+/// Creates an envelope builder with a log in `folder`, and with a schema that no envelope matches.
 fn impossible(validation: OutputSchemaCheck, folder: &Path) -> EnvelopeBuilder {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };

@@ -85,7 +85,7 @@ pub(in crate::jobs) async fn adopt_all(
     Ok(adopted)
 }
 
-/// Returns an answer that declines for each question in `keys`.
+/// Returns client answers that decline the question of each key in `keys`.
 pub(in crate::jobs) fn given(keys: &[&str]) -> ClientAnswers {
     keys.iter()
         .map(|key| ((*key).to_owned(), ClientAnswer::Choice(ElicitationAnswer::Declined)))

@@ -212,7 +212,8 @@ mod tests {
         CallRate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms) }
     }
 
-    /// Returns limits for `a.one`, `a.two` and `b.one`, and their clock.
+    /// Returns rate limits with `rules` for the tools `a.one`, `a.two` and `b.one`, and the fake
+    /// clock that these limits read.
     fn rates(rules: &[CallRate]) -> (RateLimits<FakeRelativeClock>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
         let mut rates = RateLimits::new(rules, clock.clone()).expect("patterns");

@@ -189,7 +189,7 @@ mod tests {
         (accounts, ledger)
     }
 
-    /// Lets background tasks take bytes from the shared bucket.
+    /// Yields until background tasks have taken bytes from the shared bucket.
     async fn settle() {
         for _ in 0..8 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Tests of policy decisions, and that all functions that decide agree.
+//! Tests of policy decisions, and that all functions that make a decision agree with each other.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -45,7 +45,8 @@ fn tools(
     policy.with_rules(rules, default).expect("sound rules")
 }
 
-/// Returns the policy decision and the name of its rule.
+/// Returns the decision of `policy` on a call of the tool `spec` with `input`, and the name of the
+/// rule that made it.
 fn decided(policy: &ToolPolicy, spec: &ToolSpec, input: &Value) -> (PolicyDecision, String) {
     let explained = policy.explain(&Caller::with_key("ada"), spec, input);
     (explained.decision, explained.rule)

@@ -1,4 +1,4 @@
-//! Tests of calls whose work begins before their job is accepted.
+//! Tests of calls whose tool starts its work before the job is accepted.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,15 +8,14 @@ use toolgate_contract::{ToolFuture, ToolId, ToolOutput, ToolSpec};
 use super::*;
 use crate::CallRate;
 
-/// A tool whose work begins in its check before the call, and continues until the work is
-/// cancelled.
+/// Tool that starts its work in the check before a call. The work runs until it is cancelled.
 struct EarlyStartTool {
     spec: ToolSpec,
-    /// Number of pieces of work that the tool has started and that have not been dropped.
+    /// Number of started work items of the tool that have not been dropped.
     alive: Arc<AtomicUsize>,
 }
 
-/// Work that a tool has begun. The counter includes the work until it is dropped.
+/// Work that a tool has started. Holds a count of running work, and lowers this count when dropped.
 struct CountedToolWork(Arc<AtomicUsize>);
 
 impl Drop for CountedToolWork {

@@ -11,7 +11,7 @@ use toolgate_contract::{
 
 use super::*;
 
-/// State of a source of resources or prompts in a test.
+/// Behavior of a source of resources or prompts in a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TestSourceState {
     Fine,
@@ -31,7 +31,7 @@ impl TestSourceState {
     }
 }
 
-/// Source of the resources `NAME://0`, `NAME://1` and so on.
+/// Resource source with the resources `NAME://0`, `NAME://1` and so on.
 struct TestResourceSource {
     name: &'static str,
     guard: ToolSpec,
@@ -300,7 +300,7 @@ impl Prompt for GreetingPrompt {
     }
 }
 
-/// A source of prompts in the given state.
+/// Source of prompts with the given behavior.
 struct TestPromptSource(TestSourceState);
 
 impl PromptSource for TestPromptSource {
@@ -379,7 +379,7 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
     }
 }
 
-/// A source of resources that claims every URI with the given strength.
+/// Source of resources that claims to own every URI, with the strength `claim`.
 struct UriClaimingSource {
     guard: ToolSpec,
     claim: UriClaimStrength,
@@ -475,7 +475,7 @@ async fn each_prompt_request_leaves_one_record() {
     assert_eq!(test_host.records(), records);
 }
 
-/// A prompt to which the rules of the tool `a.read` apply.
+/// Prompt that is offered only if the policy rules allow a call of the tool `a.read`.
 struct GuardedPrompt(PromptSpec, ToolSpec);
 
 impl AnyPrompt for GuardedPrompt {

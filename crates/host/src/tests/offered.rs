@@ -4,7 +4,7 @@ use toolgate_contract::{ServerChange, ToolFuture, ToolId, ToolOutput, ToolSpec};
 
 use super::*;
 
-/// A tool that cannot be called.
+/// Tool that is listed but cannot be called.
 struct UncallableTool(ToolSpec);
 
 impl AnyTool for UncallableTool {

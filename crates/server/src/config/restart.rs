@@ -93,8 +93,8 @@ mod tests {
         toml::from_str(text).expect("settings")
     }
 
-    /// Returns the names of the changes from `before` to `after`: first those that a server
-    /// applies, then those that need a restart.
+    /// Returns the names of the settings that differ from `before` to `after`: first those that a
+    /// running server applies, then those that need a restart.
     fn changes(before: &str, after: &str) -> (String, String) {
         let before = config(before);
         let (applied, waiting) = applied_settings(&before, &config(after));

@@ -79,8 +79,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the client address of a request with `values` in `header` that the proxy 10.0.0.1
-    /// forwarded.
+    /// Returns the client address that is determined for a request forwarded by the proxy 10.0.0.1,
+    /// with `values` in the header `header`.
     fn client(header: &str, values: &[&str]) -> String {
         client_of("10.0.0.1", header, values)
     }

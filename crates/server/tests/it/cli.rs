@@ -1,4 +1,4 @@
-//! Tests of the command line, as people and scripts use it.
+//! Tests of toolgate's command line, as people and scripts use it.
 
 mod audit;
 mod calls;
@@ -29,7 +29,7 @@ struct CliCommandResult {
     err: String,
 }
 
-/// A command line to be run in `folder`.
+/// Command line that a test runs in `folder`.
 struct TestCommandLine {
     command: Command,
     input: Vec<u8>,
@@ -70,7 +70,7 @@ impl TestCommandLine {
     }
 }
 
-/// Runs `toolgate WORDS` in `folder`.
+/// Runs `toolgate` with `args` in `folder`.
 fn run(folder: &Path, args: &[&str]) -> CliCommandResult {
     TestCommandLine::new(folder, args).run()
 }

@@ -1,4 +1,5 @@
-//! Clients by others against the binary: `tests/clients` in every mode over both transports.
+//! Tests with MCP clients of other projects: each program in `tests/clients`, in every mode and
+//! over both transports.
 
 mod openapi;
 mod rig;
@@ -14,7 +15,7 @@ use crate::support::{
 };
 use rig::ClientTestServers;
 
-/// The client programs that drive the tests, each with the interpreter that it needs.
+/// Client programs of the tests, each with the interpreter that it needs.
 #[derive(Clone, Copy)]
 pub(crate) enum SdkClientDriver {
     Python,
@@ -49,8 +50,8 @@ impl SdkClientDriver {
     }
 }
 
-/// Runs `driver` in `mode` over both transports against a server of `folder`; all its checks must
-/// pass.
+/// Runs `driver` in `mode` against a server of `folder`, over both transports, and checks that it
+/// reports no failure.
 #[track_caller]
 fn check(driver: SdkClientDriver, folder: &Path, mode: [&str; 2]) {
     let root = folder.to_str().unwrap();
@@ -82,7 +83,7 @@ fn check_all(driver: SdkClientDriver, args: [&str; 2]) {
     check_passes(command);
 }
 
-/// Runs `driver`; all its checks must pass.
+/// Runs the client program `driver` and checks that it reports no failure.
 #[track_caller]
 pub(crate) fn check_passes(mut driver: Command) {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();

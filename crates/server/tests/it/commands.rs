@@ -1,5 +1,5 @@
-//! Tests of the pack of Zyra's commands: it is up to date, Zyra's own parser accepts its arguments,
-//! and its commands run.
+//! Tests of the shipped pack of Zyra's commands: it is up to date, Zyra's own parser accepts its
+//! arguments, and its commands run.
 
 mod pack;
 mod runs;
@@ -16,7 +16,7 @@ use toolgate_contract::{
 use toolgate_toolsets::{commands, exec};
 use toolgate_world::{ProcessRunner, Root};
 
-/// Returns the path of a program in Zyra's own environment.
+/// Returns the path of the program `name` in the Python environment in which Zyra is installed.
 fn program_path(name: &str) -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let program = checkout.join(".tools/zyra/bin").join(name);
@@ -24,7 +24,7 @@ fn program_path(name: &str) -> PathBuf {
     program
 }
 
-/// Returns the path of the shipped pack of Zyra's commands.
+/// Returns the path of the file that declares Zyra's commands.
 fn pack_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra/zyra.toml")
 }

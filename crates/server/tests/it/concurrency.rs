@@ -1,4 +1,4 @@
-//! Concurrent calls: none delays another, and each can be cancelled alone.
+//! Tests of concurrent calls: no call delays another, and each can be cancelled alone.
 
 mod answers;
 mod cancelling;

@@ -1,4 +1,4 @@
-//! The console at `/`: signing in, pages, actions, and hostile names and output.
+//! Tests of the web console at `/`: signing in, pages, actions, and hostile names and output.
 
 mod acting;
 mod hostile;
@@ -94,7 +94,8 @@ fn one_time_token(served: &HttpServerProcess) -> String {
     token.unwrap_or_else(|| panic!("{link} {}", String::from_utf8_lossy(&output.stderr))).to_owned()
 }
 
-/// Returns `toolgate console` with `args` for `served`, as its user runs it.
+/// Returns the command `toolgate console` with `args` for the server `served`, run by the user who
+/// started the server.
 fn command_line(served: &HttpServerProcess, args: &[&str]) -> Command {
     let url = format!("http://{}", served.addr);
     let mut command = Command::new(binary());

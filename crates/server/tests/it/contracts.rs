@@ -1,4 +1,5 @@
-//! The five contracts, requirement by requirement: a test's name begins with the rows it covers.
+//! Tests of the five dialect contracts by requirement. The name of a test begins with the numbers
+//! of the requirements that it covers.
 
 mod malformed;
 mod s0;

@@ -1,4 +1,4 @@
-//! Numbers keep their text in every dialect that passes values through.
+//! Tests that numbers keep their exact text in every dialect that passes values on.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

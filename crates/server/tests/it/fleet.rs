@@ -1,4 +1,4 @@
-//! Servers and workers of a fleet that run each other's jobs, with their jobs in a PostgreSQL
+//! Tests of a fleet: servers and workers that run each other's jobs, with the jobs in a PostgreSQL
 //! database.
 
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ use crate::support::{
     wait_long_for, wait_until, wait_until_began,
 };
 
-/// Number of the jobs that outlive the deaths of their workers.
+/// Number of jobs in the test that kills the workers while jobs run.
 const JOBS: usize = 40;
-/// Commands that take a moment. Each writes its `name` to the file `ran` when it begins.
+/// Declared commands that run for 0.3 s. Each writes its `name` to the file `ran` when it begins.
 const BRIEF_COMMANDS: &str = r#"
 [command."work.once"]
 about = "Takes a moment."
@@ -52,8 +52,7 @@ fn wait_for_starts(workspace: &TempWorkspace, name: &str, count: usize) {
     });
 }
 
-/// Runs `toolgate fleet` with these arguments. Returns its exit code, and what it printed or its
-/// error.
+/// Runs `toolgate fleet` with `args`. Returns its exit code and its output, or its error message.
 fn fleet(workspace: &TempWorkspace, database: &Database, args: &[&str]) -> (Option<i32>, String) {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());

@@ -1,4 +1,4 @@
-//! Large files of jobs that the servers of a fleet share in a bucket of S3.
+//! Tests of large files of jobs that the servers of a fleet share in an S3 bucket.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ argv = ["-c", "mkdir -p out; seq 2500000 > out/large.txt"]
 artefacts = ["out/**"]
 "#;
 
-/// A bucket and the secret of an access key, as settings name them.
+/// S3 bucket and the secret of its access key, as the settings name them.
 struct BucketSettings<'s> {
     service: &'s SeaweedServer,
     bucket: &'s str,
@@ -34,7 +34,7 @@ struct BucketSettings<'s> {
 }
 
 impl BucketSettings<'_> {
-    /// Returns the environment variables of the settings.
+    /// Returns the environment variables that configure the bucket.
     fn variables(&self) -> [(&'static str, String); 4] {
         [
             ("TOOLGATE_FLEET_FILES", format!("s3://{}/fleet", self.bucket)),
@@ -50,7 +50,7 @@ impl BucketSettings<'_> {
     }
 }
 
-/// A server that ran a job, and another server of its fleet, which runs no jobs.
+/// Server that ran a job with a large file, and another server of its fleet, which runs no jobs.
 struct FleetWithEndedLargeJob {
     runner: HttpServerProcess,
     other: HttpServerProcess,
@@ -71,7 +71,8 @@ impl FleetWithEndedLargeJob {
         Self { runner, other, id, content }
     }
 
-    /// Returns the status of a download at `server`, and whether it is the file of the job.
+    /// Downloads the file of the job from `server`. Returns the status, and true if the content is
+    /// that of the file.
     fn download(&self, server: &HttpServerProcess) -> (u16, bool) {
         let file = server.get(&format!("/jobs/{}/download?file=large.txt", self.id));
         (file.status, file.body == self.content)

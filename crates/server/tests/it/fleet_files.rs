@@ -1,4 +1,4 @@
-//! Files of jobs that every server of a fleet returns, whichever server ran the job.
+//! Tests of files of jobs, which every server of a fleet returns, whichever server ran the job.
 
 use std::process::Command;
 
@@ -34,7 +34,7 @@ artefacts = ["out/**"]
 idempotent = true
 "#;
 
-/// A server that accepts jobs, a worker that runs them, and a job that has ended there.
+/// Server that accepts jobs, a worker that runs them, and a job that has ended at the worker.
 struct FleetWithEndedJob {
     front: HttpServerProcess,
     worker: TestServerProcess,
@@ -42,7 +42,7 @@ struct FleetWithEndedJob {
 }
 
 impl FleetWithEndedJob {
-    /// Runs the command `tool` at a worker. `adapt` adds settings of both servers.
+    /// Runs the command `tool` at a worker. `adapt` changes the start options of both servers.
     fn run_at_worker(
         workspace: &TempWorkspace,
         database: &Database,

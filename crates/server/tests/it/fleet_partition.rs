@@ -1,4 +1,5 @@
-//! A server of a fleet that loses the connection to its database, while the database itself runs.
+//! Tests of a server of a fleet that loses the connection to its database, while the database
+//! itself runs.
 
 #[path = "../../../../tests/postgres/proxy.rs"]
 #[allow(dead_code, reason = "the chaos test uses all of it")]

@@ -1,4 +1,5 @@
-//! Servers beside a newer toolgate that has migrated the tables of their fleet.
+//! Tests of servers that run beside a newer toolgate, which has migrated the database tables of
+//! their fleet.
 
 use std::process::Command;
 
@@ -11,12 +12,13 @@ use crate::support::{
     TempWorkspace, binary, call, path, refusal, started_commands, structured, trust_config,
 };
 
-/// SQL that expands the tables as a newer toolgate does, which this toolgate can share.
+/// SQL that expands the tables as a newer toolgate would. The tested version can still use these
+/// tables.
 const EXPAND: &str = "alter table toolgate_fleet.jobs add column newer text not null default 'x'; \
     alter table toolgate_fleet.servers add column newer int; \
     create table toolgate_fleet.newer (job bytea primary key); \
     update toolgate_fleet.schema_version set number = 99";
-/// SQL that says that this toolgate cannot use the tables.
+/// SQL that marks the tables as unusable for the tested version of toolgate.
 const CONTRACT: &str = "update toolgate_fleet.schema_version set min_version = 99";
 
 #[test]
@@ -71,7 +73,8 @@ fn a_server_refuses_jobs_in_tables_that_only_a_newer_toolgate_can_use() {
     assert_eq!(structured(&listed)["jobs"][0]["job_id"], id.as_str(), "{listed}");
 }
 
-/// Runs `toolgate fleet COMMAND`. Returns its exit code, and what it printed as errors.
+/// Runs `toolgate fleet NAME`, where NAME is the command `name`. Returns its exit code and its
+/// standard error.
 fn fleet_command(
     workspace: &TempWorkspace,
     database: &Database,

@@ -1,4 +1,4 @@
-//! Tests of the gate, which every call passes: offered tools, admission, limits, checks and audit
+//! Tests of the checks that every call passes: offered tools, admission, limits, policy and audit
 //! records.
 
 mod records;

@@ -1,4 +1,4 @@
-//! Upstreams: real servers, and one that misbehaves.
+//! Tests of upstreams: real MCP servers, and one that misbehaves.
 
 mod as_jobs;
 mod by_rmcp;

@@ -1,4 +1,4 @@
-//! Tests of HTTP with clients, proxies and strangers.
+//! Tests of HTTP with clients, proxies and unknown callers.
 
 mod statuses;
 mod sessions;

@@ -1,4 +1,5 @@
-//! Jobs: acceptance, cancellation, survival of the server, and the views of their callers.
+//! Tests of jobs: acceptance, cancellation, survival of a server's end, and the jobs that each
+//! caller sees.
 
 mod survival;
 mod sharing;

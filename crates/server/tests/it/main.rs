@@ -1,7 +1,8 @@
-//! Tests of the binary from outside, over the wire, as clients use it.
+//! Tests of the toolgate program from outside, over its network and stream interfaces, as clients
+//! use it.
 //!
-//! Each module is a subject. `support` starts the real binary and speaks to it
-//! with code that shares nothing with ours.
+//! Each module covers one subject. The module `support` starts the real program and sends messages
+//! to it, with code that shares nothing with toolgate's own.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,

@@ -40,7 +40,7 @@ use crate::support::{
     HttpServerProcess, MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestMcpClient,
 };
 
-/// Returns the revisions with sessions.
+/// Returns the MCP revisions that have sessions.
 fn sessions() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision != MODERN)
 }
@@ -68,7 +68,7 @@ pub(crate) fn uri(workspace: &TempWorkspace, path: &str) -> String {
     format!("file://{}/{path}", workspace.root().canonicalize().unwrap().display())
 }
 
-/// Returns the key of `_meta` that MCP defines as `name`.
+/// Returns the `_meta` key that MCP defines under the name `name`.
 fn mcp_key(name: &str) -> String {
     format!("io.modelcontextprotocol/{name}")
 }

@@ -1,4 +1,4 @@
-//! Tests of every MCP revision over both transports, and of its features.
+//! Tests of every MCP revision and of its features, over both transports.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Tests of the sandbox from inside confined programs, with the real binary.
+//! Tests of the sandbox from inside confined programs, with the real toolgate program.
 
 mod files;
 mod git;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, call, wait_until};
 
-/// Creates a client whose programs run with the sandbox profile `profile`.
+/// Starts a server whose programs run with the sandbox profile `profile`, and returns its client.
 fn confined_client(workspace: &TempWorkspace, profile: &str) -> TestMcpClient {
     TestMcpClient::stdio(
         ServerLaunchOptions::over(workspace).set("sandbox_profile", profile),
@@ -49,22 +49,23 @@ fn sh(client: &mut TestMcpClient, script: &str) -> SandboxedProgramResult {
     run(client, json!({ "command": "sh", "args": ["-c", script] }))
 }
 
-/// Runs a Perl script, which can make system calls by number, and returns its output.
+/// Runs a Perl script and returns its output. Perl can make system calls by number.
 fn perl(client: &mut TestMcpClient, script: &str) -> String {
     let result = run(client, json!({ "command": "/usr/bin/perl", "args": ["-e", script] }));
     assert!(result.stderr.is_empty(), "{}", result.stderr);
     result.stdout
 }
 
-/// Returns the reason why programs of `client` run without `layer`, or `None` if they have it.
+/// Returns the reason why programs of `client` run without the sandbox layer `layer`, or `None` if
+/// they have it.
 fn missing_layer(client: &mut TestMcpClient, layer: &str) -> Option<Value> {
     let result = run(client, json!({ "command": "true" }));
     let missing = result.value["sandbox"]["missing"].as_array().cloned().unwrap_or_default();
     missing.into_iter().find(|it| it["layer"] == layer).map(|it| it["why"].clone())
 }
 
-/// Checks whether this system supports `layer`. If not, it prints that the test was skipped. Panics
-/// if only the server of `client` lacks the layer.
+/// Returns true if this system supports the sandbox layer `layer`. If not, prints that the test was
+/// skipped. Panics if only the server of `client` lacks the layer.
 fn has_layer(client: &mut TestMcpClient, layer: &str) -> bool {
     let Some(why) = missing_layer(client, layer) else { return true };
     let workspace = TempWorkspace::new();
@@ -74,12 +75,14 @@ fn has_layer(client: &mut TestMcpClient, layer: &str) -> bool {
     false
 }
 
-/// Returns `client` if this system supports `layer`. If not, it prints that the test was skipped.
+/// Returns `client` if this system supports the sandbox layer `layer`. If not, prints that the test
+/// was skipped.
 fn with_layer(mut client: TestMcpClient, layer: &str) -> Option<TestMcpClient> {
     has_layer(&mut client, layer).then_some(client)
 }
 
-/// Returns a client with the sandbox profile `workspace` if this system supports `layer`.
+/// Returns a client with the sandbox profile `workspace` if this system supports the sandbox layer
+/// `layer`.
 fn confined_with_layer(workspace: &TempWorkspace, layer: &str) -> Option<TestMcpClient> {
     with_layer(confined_client(workspace, "workspace"), layer)
 }

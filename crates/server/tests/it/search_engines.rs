@@ -1,4 +1,4 @@
-//! Searches with the index on a PostgreSQL server, over the wire, and failures of that server.
+//! Tests of searches whose index is in PostgreSQL, and of failures of the PostgreSQL server.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ pub(crate) mod server;
 
 use server::PostgresServerProcess;
 
-/// Launches the binary for `workspace` with its index on `server`.
+/// Returns start options of toolgate for `workspace`, with the search index in the database of
+/// `server`.
 fn launch(
     workspace: &TempWorkspace,
     settings: &TempDir,

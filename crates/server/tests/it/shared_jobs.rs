@@ -1,5 +1,5 @@
-//! Servers with state folders of their own, like servers of several machines, that share their jobs
-//! and used confirmations in a PostgreSQL database.
+//! Tests of servers with separate state folders, like servers of several machines, that share their
+//! jobs and used confirmations in a PostgreSQL database.
 
 use std::fs;
 use std::time::Duration;
@@ -16,10 +16,11 @@ use crate::support::{
     wait_until_began,
 };
 
-/// Longest wait until a server has noticed that another one is silent.
+/// Longest wait until a server takes over the jobs of another server that no longer responds.
 pub(crate) const TAKEOVER: Duration = Duration::from_secs(40);
 
-/// Launches the binary for `workspace` with short times, and its jobs on `database`.
+/// Returns start options of toolgate for `workspace`, with jobs in `database` and leases of only 3
+/// s.
 pub(crate) fn launch(
     workspace: &TempWorkspace,
     database: &PostgresServerProcess,

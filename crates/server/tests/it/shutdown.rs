@@ -1,4 +1,5 @@
-//! Shutdown: in order at the first signal, at once at the second, and without leftover processes.
+//! Tests of shutdown: in order at the first signal, at once at the second, and without leftover
+//! processes.
 
 mod killed;
 

@@ -1,4 +1,4 @@
-//! Starts the binary over a temporary folder and talks to it, with a limit on every wait.
+//! Starts toolgate in a temporary folder and sends requests to it, with a time limit on every wait.
 
 mod workspace;
 mod launch;
@@ -43,7 +43,7 @@ pub(crate) use wire::{
 pub(crate) use workspace::TempWorkspace;
 pub(crate) use zyra::{check_command, job_params, zyra};
 
-/// The limit on waits for quick operations; long, because other tests run at the same time.
+/// Time limit of waits for quick operations. It is long because other tests run at the same time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the root of this repository.
@@ -51,13 +51,15 @@ pub(crate) fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Calls `look` until it returns something, within [`PATIENCE`].
+/// Calls `look` until it returns a value, and returns that value. Panics with `what` after
+/// [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_long_for(PATIENCE, what, look)
 }
 
-/// Calls `look` until it returns something, within `patience`.
+/// Calls `look` until it returns a value, and returns that value. Panics with `what` after
+/// `patience`.
 #[track_caller]
 pub(crate) fn wait_long_for<T>(
     patience: Duration,
@@ -74,7 +76,7 @@ pub(crate) fn wait_long_for<T>(
     }
 }
 
-/// Runs `check` for every row of `rows` at the same time.
+/// Runs `check` for all `rows` at the same time, each on its own thread.
 pub(crate) fn at_once<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;
     scope(|scope| {
@@ -84,7 +86,7 @@ pub(crate) fn at_once<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn
     });
 }
 
-/// Waits until `holds`.
+/// Waits until `holds` returns true. Panics with `what` after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, || holds().then_some(()));

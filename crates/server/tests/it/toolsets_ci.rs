@@ -1,4 +1,5 @@
-//! Tests of building and testing over the wire: real projects with their own tools, no network.
+//! Tests of the tools that build and test, with real projects and build tools, and without a
+//! network.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +15,7 @@ use crate::support::{
     refusal, structured, text,
 };
 
-/// Creates a client of a server that finds the build tools of this machine.
+/// Starts a server that can find the build tools of this machine, and returns its client.
 fn client(
     workspace: &TempWorkspace,
     configure: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
@@ -22,7 +23,7 @@ fn client(
     TestMcpClient::stdio(configure(launch_with_tools(workspace)), MODERN)
 }
 
-/// Returns the launch of a server that finds the build tools of this machine.
+/// Returns start options of a server that can find the build tools of this machine.
 fn launch_with_tools(workspace: &TempWorkspace) -> ServerLaunchOptions {
     let judges = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/judges/bin");
     assert!(judges.join("pytest").exists(), "pytest is missing: run `cargo xtask setup`");
@@ -37,7 +38,8 @@ fn launch_with_tools(workspace: &TempWorkspace) -> ServerLaunchOptions {
         .env("RUSTUP_HOME", home("RUSTUP_HOME", ".rustup"))
 }
 
-/// Returns the structured result of a program with any exit code.
+/// Returns the structured result in the answer to a call that ran a program, whatever its exit
+/// code.
 #[track_caller]
 fn report(answer: &Value) -> &Value {
     let report = &answer["result"]["structuredContent"];
@@ -112,7 +114,7 @@ fn an_npm_project_is_tested_by_its_own_script() {
     assert_eq!(report(&restored)["ok"], true, "{restored}");
 }
 
-/// The owner of the npm settings that name a registry.
+/// Owner of the npm settings that name a registry: the user or the project.
 enum NpmSettingsOwner {
     User,
     Project,
@@ -137,9 +139,9 @@ fn serve_empty_registry() -> (u16, mpsc::Receiver<String>) {
     (port, requests)
 }
 
-/// Restores an npm project with the settings `sandbox` in `[sandbox]`. The npm settings of `owner`
-/// name a registry on this machine. Returns the first line of each request that the registry
-/// received, and the answer.
+/// Restores an npm project on a server with the text `sandbox` in `[sandbox]`. The npm settings of
+/// `owner` name a local registry. Returns the first line of each request that the registry
+/// received, and the answer to the call.
 fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<String>, Value) {
     let (port, requests) = serve_empty_registry();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
@@ -158,7 +160,8 @@ fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<
     (requests.try_iter().collect(), answer)
 }
 
-/// Returns true if programs of the call with this report could be limited to some hosts.
+/// Returns true if the system could limit the network access of the call's programs to some hosts.
+/// `report` is the result of the call.
 fn can_limit_hosts(report: &Value) -> bool {
     let missing = report["sandbox"]["missing"].as_array();
     let needs = |it: &Value| it["layer"] == "view" || it["layer"] == "network";
@@ -262,8 +265,8 @@ fn all_programs_use_the_cache_of_a_successful_restore() {
     }
 }
 
-/// Serves one package whose archive is at another host, until the test process ends. Returns the
-/// port.
+/// Starts a package registry with one package, whose archive is on another host. The registry runs
+/// until the test process ends. Returns its port.
 fn serve_package_with_archive_elsewhere() -> u16 {
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = registry.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The `docs` tools over the wire: loading, rendering and finding documents.
+//! Tests of the `docs` tools with a running server: loading, rendering and finding documents.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Tests of git's tools over the wire: from a change to a commit, and refusals.
+//! Tests of the git tools with a running server: from a change to a commit, and refusals.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::support::{
     structured, text,
 };
 
-/// Runs git itself in `workspace`, and returns its output.
+/// Runs the git program in `workspace`, and returns its output.
 #[track_caller]
 pub(crate) fn git(workspace: &TempWorkspace, args: &[&str]) -> String {
     let mut git = Command::new("git");

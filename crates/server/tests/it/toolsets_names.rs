@@ -1,4 +1,4 @@
-//! Tests of `search.names` over the wire.
+//! Tests of `search.names` with a running server.
 
 use serde_json::{Value, json};
 

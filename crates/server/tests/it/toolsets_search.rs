@@ -24,7 +24,7 @@ use crate::toolsets_git::{git, repository};
 pub(crate) use building::large;
 pub(crate) use gold::GOLD;
 
-/// Returns the corpus, in a workspace of its own.
+/// Returns a workspace with the files of the test corpus.
 pub(crate) fn corpus() -> TempWorkspace {
     fn copy(workspace: &TempWorkspace, folder: &Path, root: &Path) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -54,7 +54,7 @@ pub(crate) fn search(client: &mut TestMcpClient, input: Value) -> Value {
     structured(&client.call("search_semantic", input)).clone()
 }
 
-/// Returns the status of the index of a namespace. This starts no indexing.
+/// Returns the index status of the namespace `namespace`. Does not start indexing.
 #[track_caller]
 pub(crate) fn status(client: &mut TestMcpClient, namespace: &str) -> Value {
     let answer = client.call("search_index_status", json!({ "namespace": namespace }));

@@ -1,5 +1,5 @@
-//! Tests of `search.text` over the wire: matches, their order and enclosing definitions, and
-//! skipped files.
+//! Tests of `search.text` with a running server: matches, their order and enclosing definitions,
+//! and skipped files.
 
 use serde_json::{Value, json};
 

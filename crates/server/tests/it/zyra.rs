@@ -1,5 +1,5 @@
-//! Tests of the Zyra dialect: jobs by path, progress over sockets and as events, conversations, and
-//! the real Zyra.
+//! Tests of the Zyra dialect: jobs by path, progress over WebSockets and as events, conversations,
+//! and the real Zyra.
 
 mod accepting;
 mod paths;

@@ -1,4 +1,4 @@
-//! Tests of assets, each in its own workspace.
+//! Tests of the tools for JSON assets, each in its own workspace.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -421,7 +421,8 @@ fn tool(bench: &AssetTestBench, verb: &str) -> Arc<dyn AnyTool> {
     tools.into_iter().find(is_it).unwrap()
 }
 
-/// Returns input that takes long to process, for each tool that processes an asset.
+/// Returns input that takes long to process, for each tool that processes an asset. Each pair is a
+/// tool name and its input.
 fn slow_inputs() -> [(&'static str, Value); 3] {
     let many: Vec<Value> = (0..20_000).map(|at| json!({ "a": at })).collect();
     [

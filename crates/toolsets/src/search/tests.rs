@@ -1,4 +1,4 @@
-//! Tests of search: results in a small corpus, freshness and limits.
+//! Tests of the search tools: results in a small corpus, freshness and limits.
 
 mod corpus;
 mod limits;

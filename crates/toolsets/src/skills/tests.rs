@@ -79,7 +79,7 @@ impl SkillTestBench {
         children.into_iter().map(child).collect()
     }
 
-    /// Returns the log lines about skipped items.
+    /// Returns the log lines about skipped skills and files.
     fn left_out(&self) -> Vec<String> {
         let folders = SkillSettings::default().folders;
         let mut files = FileValueCache::default();
@@ -88,8 +88,8 @@ impl SkillTestBench {
         found.unwrap().1.iter().map(ToString::to_string).collect()
     }
 
-    /// Checks that there are no skills, and that the log has a single line, whose reason begins
-    /// with `start`.
+    /// Checks that there are no skills, and that the log has a single line about a skipped skill,
+    /// whose reason begins with `start`.
     async fn check_left_out(&self, start: &str) {
         assert!(self.all().await.is_empty(), "{start}");
         let lines = self.left_out();

@@ -1,4 +1,5 @@
-//! Tests that no path leads out of the workspace, in any spelling and through any kind of entry.
+//! Tests that no path leads out of the workspace, whatever its spelling and whatever file type it
+//! names.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -12,7 +12,7 @@ use toolgate_toolsets::files::{FileSettings, FolderDeleteConfirmation};
 
 use crate::space::TestWorkspace;
 
-/// A person who always gives the same answer.
+/// Simulated user who gives the same answer to every confirmation, and records the messages.
 struct ConfirmationAnswerSender {
     choice: ElicitationAnswer,
     messages: Mutex<Vec<String>>,
@@ -36,8 +36,8 @@ fn context_without_person() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-/// Deletes `path` with a person who answers `choice`, or without one. Returns the refusal, if any,
-/// and the questions.
+/// Deletes `path` while a simulated user answers `choice`, or without a user if that is `None`.
+/// Returns the error if the call is refused, and the messages of the questions.
 async fn check(
     confirm_folders: FolderDeleteConfirmation,
     choice: Option<ElicitationAnswer>,

@@ -1,4 +1,4 @@
-//! Tests of `files.edit`: its changes, what it keeps, and its errors.
+//! Tests of `files.edit`: its changes, the content that it keeps, and its errors.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
-/// Returns the file `before` after `edits`.
+/// Returns the content of a file that contained `before`, after `edits` succeeded.
 pub(crate) async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
     let space = TestWorkspace::new();
     space.put("f", before);
@@ -20,8 +20,8 @@ pub(crate) async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u
     space.get("f")
 }
 
-/// Checks that `edits` of the file `before` are refused and change nothing. Returns the pointer and
-/// the message.
+/// Checks that `edits` of a file with the content `before` are refused and change nothing. Returns
+/// the JSON Pointer and the message of the error.
 pub(crate) async fn expect_refusal(before: impl AsRef<[u8]>, edits: Value) -> (String, String) {
     let space = TestWorkspace::new();
     space.put("f", &before);
@@ -525,8 +525,8 @@ async fn edits_of_several_files_are_all_made_or_none() {
     assert!(nowhere.message.contains("`path` is missing"), "{nowhere:?}");
 }
 
-/// A write budget that changes a file when bytes are reserved: after the check of all edits, before
-/// the first write.
+/// Write budget that changes a file when bytes are reserved. This happens after the check of all
+/// edits and before the first write.
 struct FileChangingWriteBudget(PathBuf);
 
 impl WriteRateBudget for FileChangingWriteBudget {

@@ -12,7 +12,7 @@ use toolgate_world::Root;
 
 use crate::space::TestWorkspace;
 
-/// A file system of 1 MiB, unmounted on drop.
+/// Mounted file system of 1 MiB. Dropping this value unmounts it.
 struct SmallFileSystem(TempDir);
 
 impl SmallFileSystem {

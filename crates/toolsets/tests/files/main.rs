@@ -1,4 +1,4 @@
-//! Tests of the `files` tools, called like the host calls them, each in its own directory.
+//! Tests of the `files` tools, called as the host calls them, each in its own directory.
 #![allow(clippy::disallowed_methods, reason = "a test prepares and checks the disk itself")]
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 

@@ -15,7 +15,8 @@ use crate::space::TestWorkspace;
 
 const TRIES: u32 = 4000;
 
-/// Exchanges the directory `x` and `xl`, a symlink that leads outside, until dropped.
+/// Swaps the directory `x` and the symlink `xl`, which leads outside, again and again until this
+/// value is dropped.
 struct DirectorySwapper {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,
@@ -104,7 +105,8 @@ async fn a_directory_swapped_for_a_symlink_never_allows_changes_outside() {
     space.assert_outside_unchanged();
 }
 
-/// Checks that the tests above can fail, because the usual way to open files does.
+/// Checks that a program that checks a path and then opens it can read outside content. This shows
+/// that the tests above can fail.
 #[test]
 fn a_path_checked_and_then_opened_leaks_outside_content() {
     let space = TestWorkspace::new();

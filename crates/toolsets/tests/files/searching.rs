@@ -1,4 +1,4 @@
-//! Tests of `files.search`: its matches, their order, and what it leaves out.
+//! Tests of `files.search`: matches, their order, and the files that a search skips.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Workspace for one test, with the tools that use it.
+//! Workspace for one test, with the `files` tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, 
 use toolgate_toolsets::files::{self, FileSettings, FileToolLimits};
 use toolgate_world::Root;
 
-/// A workspace `ws` next to a directory `ws_evil` that contains a secret.
+/// Workspace folder `ws`, next to a folder `ws_evil` that contains a secret.
 pub(crate) struct TestWorkspace {
     _dir: Option<TempDir>,
     pub(crate) ws: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct TestWorkspace {
     tools: Vec<Arc<dyn AnyTool>>,
 }
 
-/// The failure of a call: the contract's reason and the message.
+/// Failure of a tool call: the reason as the contract spells it, and the message.
 #[derive(Debug)]
 pub(crate) struct ToolCallFailure {
     pub(crate) reason: &'static str,

@@ -20,11 +20,11 @@ use crate::space::TestWorkspace;
 
 /// The longest wait for a notification that must arrive.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// A pause after which no more notifications arrive. It is longer than the time for which
-/// notifications are collected.
+/// Pause after which no more notifications can arrive. It is longer than the time for which the
+/// server gathers notifications.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// A workspace whose notifications are recorded.
+/// Workspace that records the change notifications of its files.
 struct WatchedWorkspace {
     space: TestWorkspace,
     source: Arc<dyn ResourceSource>,
@@ -54,7 +54,7 @@ impl WatchedWorkspace {
             .expect("the file can be watched")
     }
 
-    /// Watches the list, and waits until a new file is notified.
+    /// Watches the list of files. Then creates a file, and waits for its notification.
     async fn watch_list(&mut self) -> KeepActiveGuard {
         let guard = self.source.watch_list(&self.changes);
         // Changes after the subscription are notified even if not all folders are watched yet.

@@ -23,7 +23,8 @@ async fn close_received(close: WebSocketCloseReason) -> ReceivedCloseFrame {
     server.connect().await.receive_all().await.1
 }
 
-/// Returns a server whose conversations report each message, and also when their client is gone.
+/// Returns a server whose WebSocket conversations report each message, and also when their client
+/// has disconnected.
 async fn start_reporting() -> (TestTransportServer, mpsc::Receiver<&'static str>) {
     let (report, reports) = mpsc::channel(8);
     let server = TestTransportServer::talking(bounds(), move |mut socket| {

@@ -1,4 +1,4 @@
-//! Clients that break the rules of WebSockets, byte by byte.
+//! Tests of clients that break the rules of WebSocket frames.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolgate_budget::InputMemoryBudget;
@@ -12,14 +12,15 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const LAST: u8 = 0x80;
 
-/// Returns a frame with the first byte `first` and an all-zero mask.
+/// Returns a WebSocket frame with the first byte `first`, masked with zeros.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = header_of(first, payload.len());
     frame.extend(payload);
     frame
 }
 
-/// Returns the header of a frame with `length` bytes.
+/// Returns the header of a WebSocket frame with the first byte `first`, for a payload of `length`
+/// bytes.
 fn header_of(first: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![first];
     match (u8::try_from(length), u16::try_from(length)) {
@@ -37,7 +38,8 @@ fn header_of(first: u8, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Returns the close frame for a client that sends `bytes`. Another client stays connected.
+/// Sends `bytes` as a WebSocket client, and returns the close frame of the server. Checks that
+/// another client stays connected.
 async fn close_received(bytes: &[u8]) -> ReceivedCloseFrame {
     let server = TestTransportServer::talking(bounds(), echo).await;
     let mut other = server.connect().await;

@@ -1,4 +1,4 @@
-//! HTTP as clients meet it: over real sockets on the loopback.
+//! Tests of the HTTP server over real sockets on the loopback interface.
 
 mod served;
 mod upgrades;

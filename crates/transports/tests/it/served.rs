@@ -1,4 +1,4 @@
-//! A server with a given application, and clients for it.
+//! Test server with a given HTTP application, and clients for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use toolgate_transports::http::{
     UnreadableRequestReason, serve,
 };
 
-/// Returns HTTP limits that no test reaches by accident.
+/// Returns HTTP limits so high that a test exceeds them only on purpose.
 pub(crate) fn bounds() -> HttpServerLimits {
     HttpServerLimits {
         occupancy: toolgate_transports::http::OpenConnectionCounter::default(),
@@ -53,7 +53,7 @@ pub(crate) async fn is_pending(future: impl Future) -> bool {
     timeout(Duration::from_millis(300), future).await.is_err()
 }
 
-/// A server on loopback. It does not serve `/nowhere`, and never answers `/never`.
+/// Server on the loopback interface. It refuses requests to `/nowhere`, and never answers `/never`.
 pub(crate) struct TestTransportServer {
     pub(crate) addr: SocketAddr,
     pub(crate) shutdown: CancellationToken,
@@ -61,7 +61,7 @@ pub(crate) struct TestTransportServer {
 }
 
 impl TestTransportServer {
-    /// Starts a server that answers every message with `answer`.
+    /// Starts a server that calls `answer` to answer each HTTP request.
     pub(crate) async fn start(
         bounds: HttpServerLimits,
         answer: impl Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync + 'static,
@@ -76,7 +76,7 @@ impl TestTransportServer {
         Self { addr, shutdown, task }
     }
 
-    /// Starts a server that runs `talk` for every client.
+    /// Starts a server that runs `talk` for every WebSocket client.
     pub(crate) async fn talking<Talking>(
         bounds: HttpServerLimits,
         talk: impl Fn(WebSocketHandle) -> Talking + Clone + Send + Sync + 'static,
@@ -109,7 +109,7 @@ impl TestTransportServer {
         stream
     }
 
-    /// Sends a request and returns everything until the connection closes.
+    /// Sends a request and returns all bytes until the server closes the connection.
     pub(crate) async fn ask(&self, line: &str, headers: &str) -> String {
         let mut stream = self.send_head(line, &format!("{headers}connection: close\r\n")).await;
         let mut answer = Vec::new();
@@ -234,7 +234,7 @@ impl TestWebSocketClient {
         }
     }
 
-    /// Receives texts until the close. Returns both.
+    /// Receives texts until the server closes the WebSocket. Returns the texts and the close frame.
     pub(crate) async fn receive_all(&mut self) -> (Vec<String>, ReceivedCloseFrame) {
         let mut texts = Vec::new();
         loop {

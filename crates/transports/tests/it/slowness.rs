@@ -1,4 +1,4 @@
-//! Slow clients, and other clients that must not suffer from them.
+//! Tests of slow WebSocket clients, and of other clients that must not suffer from them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::served::{
     ReceivedCloseFrame, TestTransportServer, TestWebSocketClient, bounds, close, within_timeout,
 };
 
-/// A server that hands each client's outbox to the test.
+/// WebSocket server that gives the outbox of each client to the test.
 struct BroadcastServer {
     server: TestTransportServer,
     outboxes: Arc<Mutex<Vec<WebSocketOutbox>>>,
@@ -47,7 +47,8 @@ impl BroadcastServer {
     }
 }
 
-/// Returns the close frame for a client that reads nothing, while another one receives everything.
+/// Sends texts to a client that reads nothing and to one that reads everything. Returns the close
+/// frame of the first client, and checks that the second client receives all texts.
 async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> ReceivedCloseFrame {
     let bounds = HttpServerLimits { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
     let broadcast = BroadcastServer::start(bounds).await;

@@ -1,4 +1,4 @@
-//! Messages in both directions, and pings between them.
+//! Tests of WebSocket messages in both directions, and of pings between messages.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Clients that send slowly, read slowly, or are silent.
+//! Tests of clients that send slowly, read slowly, or are silent.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ use crate::served::{TestTransportServer, bounds, read_head, within_timeout};
 
 const JSON: &str = "content-type: application/json\r\n";
 
-/// Starts a server that waits for a head and a body for these times, and answers with `{}`.
+/// Starts a server with the time limits `head_time_max` and `body_time_max` for requests. It
+/// answers each request with `{}`.
 async fn start(head_time_max: Duration, body_time_max: Duration) -> TestTransportServer {
     let bounds = HttpServerLimits { head_time_max, body_time_max, ..bounds() };
     TestTransportServer::start(bounds, |_| OutgoingResponse::Single(Reply::json("{}"))).await
@@ -30,7 +31,7 @@ async fn connect(server: &TestTransportServer) -> TcpStream {
     TcpStream::connect(server.addr).await.expect("a connection")
 }
 
-/// Returns what arrives on `stream` until the server closes it.
+/// Returns all bytes that arrive on `stream` until the server closes it.
 async fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A reset also closes it.

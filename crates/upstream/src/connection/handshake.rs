@@ -329,8 +329,9 @@ mod tests {
         }
     }
 
-    /// Agrees with a server that sends `answers`. Returns the revision or the reason for the
-    /// failure, and the requests that were sent.
+    /// Runs the handshake with a server that sends `answers`. `wanted` is the configured MCP
+    /// revision, if any. Returns the agreed revision or the reason for the failure, and the
+    /// requests that were sent.
     async fn agree(
         wanted: Option<&str>,
         answers: Vec<(&'static str, TimedAnswer)>,

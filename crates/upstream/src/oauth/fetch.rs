@@ -208,7 +208,8 @@ mod tests {
     use super::*;
     use crate::world::{RunningUpstreamProgram, UpstreamProgramStart};
 
-    /// A network in which every connection fails. The error shows if a local address was allowed.
+    /// Network in which every connection fails. The error message tells whether the caller allowed
+    /// local addresses.
     struct UnreachableTestNetwork;
 
     impl UpstreamSystemAccess for UnreachableTestNetwork {

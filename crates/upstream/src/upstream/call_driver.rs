@@ -438,7 +438,7 @@ fn parse_round(result: &Value) -> Result<StatelessQuestionState, ToolError> {
 mod tests {
     use super::*;
 
-    /// Returns a call that never ends, and a value that the call shares while it runs.
+    /// Returns a call that never ends, and a counted reference that the call holds while it runs.
     fn running() -> (RunningUpstreamCall, Arc<()>) {
         let alive = Arc::new(());
         let held = alive.clone();

@@ -1,4 +1,5 @@
-//! Tests of listening, idle connections, and servers with unusual answers.
+//! Tests of upstream connections: listening for changes, closing when idle, and servers with
+//! unusual answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) 
     )
 }
 
-/// Answers a request like a server of 2026-07-28 that notifies of changed tools.
+/// Answers a request as a server of revision 2026-07-28 does that announces changes of its tools.
 fn stateless(request: &ScriptedRequest) -> ScriptedAnswer {
     let body = match request.body["method"].as_str() {
         Some("server/discover") => json!({

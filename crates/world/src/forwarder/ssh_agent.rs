@@ -357,7 +357,7 @@ mod tests {
         service: &'p [u8],
         method: &'p [u8],
         key: &'p [u8],
-        /// The bytes that follow the key in the sign request.
+        /// Bytes that follow the key in the data to sign.
         rest: &'p [u8],
         flags: u32,
     }

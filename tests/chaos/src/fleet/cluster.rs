@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::database;
 
-/// Kind of database: whether it has a standby, and whether the standby may lag behind.
+/// Servers that run the database of a fleet: one server, or one with a standby for failovers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatabaseKind {
     /// One database server, which crashes and starts again.

@@ -38,7 +38,7 @@ const CALLS_TIMEOUT: Duration = Duration::from_secs(600);
 /// Tool for calls, which starts no job.
 const TOOL: &str = "files_tree";
 
-/// Counts of calls and streams of all clients, and their failures.
+/// Number of calls and broken streams of all clients, and the failures of their calls.
 #[derive(Default)]
 struct ChaosClientCounts {
     is_over: AtomicBool,

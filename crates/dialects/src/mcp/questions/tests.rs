@@ -1,4 +1,4 @@
-//! Tests of the encoding of questions and the parsing of answers.
+//! Tests of the encoding of questions to MCP clients, and of the parsing of their answers.
 
 use proptest::prelude::*;
 use toolgate_contract::{ContentBlock, MessageRole, ResourceSpec};

@@ -1,4 +1,5 @@
-//! Tests of requests and answers about tasks, as a parameter and as an extension.
+//! Tests of MCP requests and answers about tasks, both in the revision where tasks are a parameter
+//! and in the one where they are an extension.
 
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ use super::{EXTENSION, TaskRequest};
 use crate::json::RpcParams;
 use crate::{AnswerEncoder, ServerInfo};
 
-/// The revision whose tasks are an extension.
+/// MCP revision whose tasks are an extension of the protocol.
 pub(crate) const EXTENDED: &McpRevision = &REVISIONS[0];
-/// The revision whose tasks are a parameter.
+/// MCP revision whose calls ask for a task with a parameter.
 pub(crate) const PARAM: &McpRevision = &REVISIONS[1];
 
 /// Returns the description of a server with all features.
@@ -44,7 +45,7 @@ pub(crate) fn facts() -> ServerInfo {
     }
 }
 
-/// Creates a job that asks for folders.
+/// Returns a job in `state` that asks the client for its folders.
 pub(crate) fn asking(state: JobState) -> JobSnapshot {
     let at = json!("2026-01-02T03:04:05Z");
     let at = || serde_json::from_value(at.clone()).expect("a time");
@@ -90,7 +91,7 @@ pub(crate) fn said(reply: Reply) -> Value {
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-/// Returns the `_meta` of every result of the stateless era.
+/// Returns the `_meta` member that each result of the stateless MCP revision has.
 fn server() -> Value {
     json!({ "io.modelcontextprotocol/serverInfo": { "name": "toolgate", "version": "1" } })
 }
@@ -169,7 +170,8 @@ fn the_creator_of_a_task_is_notified_of_questions_and_answers() {
     }
 }
 
-/// Parses a `tasks/update` with `params` from a client that declares the extension.
+/// Parses a `tasks/update` request with `params` from a client that declares the tasks extension.
+/// An error is a JSON-RPC error code.
 fn update(params: Value) -> Result<HostRequest, i32> {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     let params = with(params, json!({ "_meta": { META_CAPABILITIES: capabilities } }));

@@ -42,13 +42,14 @@ impl TestDatabaseLocation {
         self.server.url().replace("/postgres?", &format!("/{}?", self.database))
     }
 
-    /// Returns the location of another workspace in the database of `self`.
+    /// Returns the location of another workspace in the database of this test.
     fn other_workspace(&self) -> Self {
         let (server, database) = (self.server.clone(), self.database.clone());
         Self { server, database, workspace: "second".to_owned(), files: None }
     }
 
-    /// Opens the job store as one more server with the given `lease`.
+    /// Opens the job store as one more server with the lease time `lease`. After `lost_after`
+    /// without contact, other servers consider the server lost.
     async fn open_with(&self, lease: Duration, lost_after: Duration) -> PostgresStore {
         self.try_open(&self.url(), lease, lost_after).await.expect("a store")
     }
@@ -92,8 +93,8 @@ impl TestStoreLocation for TestDatabaseLocation {
 
 job_store_tests!(TestDatabaseLocation::start());
 
-/// Adopts jobs like a service that knows no idempotent tool and has the jobs `own`. Tries again
-/// until some jobs were adopted.
+/// Adopts jobs like a server that knows no idempotent tool and already runs the jobs `own`. Tries
+/// again until at least one job was adopted.
 async fn adopt_some(store: &PostgresStore, own: &[JobId]) -> Vec<JobId> {
     let until = Instant::now() + LEASE_WAIT;
     loop {
@@ -302,7 +303,8 @@ async fn claimed(store: &PostgresStore, claim: JobClaim) -> Vec<JobId> {
     claimed.iter().map(|job| job.id).collect()
 }
 
-/// Opens the job store as a server whose lease is so short that the server may soon claim any job.
+/// Opens the job store as a server with a lease of 4 s, and waits until this server may take over
+/// the jobs of other servers.
 async fn open_steady(place: &TestDatabaseLocation) -> PostgresStore {
     let store = place.open_with(Duration::from_secs(4), Duration::from_secs(300)).await;
     let until = Instant::now() + LEASE_WAIT;

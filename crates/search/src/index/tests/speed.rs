@@ -68,7 +68,7 @@ fn one(snapshot: &IndexSnapshot, query: &str) -> usize {
     rank(&question, &snapshot.statistics(), &found.candidates, true, 10).len()
 }
 
-/// Returns the processor time that this thread has used.
+/// Returns the processor time that the current thread has used.
 fn busy() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())

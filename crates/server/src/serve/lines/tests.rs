@@ -1,4 +1,4 @@
-//! Tests with misbehaving tools, over streams in memory.
+//! Tests of misbehaving tools with a server over in-memory streams.
 #![allow(clippy::disallowed_methods, reason = "a test reads the log that it configured")]
 
 use std::path::PathBuf;

@@ -9,7 +9,8 @@ use crate::support::{
     refusal, structured,
 };
 
-/// Time for a stopped program to end: the grace of half a second, and room for a busy machine.
+/// Time within which a stopped program must have ended: half a second of grace, plus some time for
+/// a busy machine.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[test]

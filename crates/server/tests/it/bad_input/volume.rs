@@ -147,8 +147,8 @@ fn a_client_that_stops_reading_is_paused_and_later_answered_in_full() {
     check_late_reader(1_200, 3_000, 48);
 }
 
-/// Sends `requests` requests to read a file of `lines` lines to a server that may use `mib` MiB,
-/// and reads the answers only later.
+/// Sends `requests` requests to read a file of `lines` lines, and reads the answers only later. The
+/// server may use at most `mib` MiB.
 #[track_caller]
 fn check_late_reader(requests: usize, lines: usize, mib: u64) {
     let workspace = TempWorkspace::new().file("page.txt", "0123456789abcdef\n".repeat(lines));

@@ -1,4 +1,4 @@
-//! The address and instructions that `toolgate serve` prints at start.
+//! Tests of the address and instructions that `toolgate serve` prints at start.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,8 @@ use crate::support::{
     wait_for, wait_until,
 };
 
-/// Returns what `toolgate serve` prints to a terminal at start, with the settings in toolgate.toml.
+/// Returns the text that `toolgate serve` prints to a terminal at start, with the settings in
+/// toolgate.toml.
 fn banner(workspace: &TempWorkspace) -> String {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     let line = format!("{} serve --config toolgate.toml --listen 127.0.0.1:0", binary().display());

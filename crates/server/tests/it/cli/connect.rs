@@ -17,7 +17,7 @@ fn machine() -> TempWorkspace {
     TempWorkspace::new().file("app/README.md", "app").file("home/.keep", "")
 }
 
-/// Runs `toolgate connect WORDS` in the project.
+/// Runs `toolgate connect` with `args` in the project folder.
 fn connect(machine: &TempWorkspace, args: &[&str]) -> CliCommandResult {
     let args = [&["connect"][..], args].concat();
     let line = TestCommandLine::new(&machine.path("app"), &args);
@@ -55,7 +55,7 @@ const CURSOR: ClientSettingsFixture = ClientSettingsFixture {
     servers: "/mcpServers",
 };
 
-/// Settings of the clients that store theirs as JSON and have no other test.
+/// Settings of the clients that store them as JSON and have no other test.
 const OTHERS: [ClientSettingsFixture; 10] = [
     ClientSettingsFixture {
         client: "claude",

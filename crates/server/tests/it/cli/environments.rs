@@ -1,5 +1,5 @@
-//! Starts in unusual environments: without a home, a writable state folder or namespaces, and on
-//! kernels without Landlock.
+//! Tests of starts in unusual environments: without a home, a writable state folder or namespaces,
+//! and on kernels without Landlock.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, wait_until};
 
-/// Beginning of the output line about the environment.
+/// Beginning of the log line that describes the environment.
 const LINE: &str = "in this environment, ";
 
 /// Starts a server over stdio, and checks that it answers.
@@ -19,7 +19,7 @@ fn start(launch: ServerLaunchOptions) -> TestMcpClient {
     client
 }
 
-/// Returns the line about the environment, of which there is only one.
+/// Returns the log line that describes the environment, and checks that there is exactly one.
 #[track_caller]
 fn environment_line(client: &TestMcpClient) -> String {
     let log = || client.server().log();

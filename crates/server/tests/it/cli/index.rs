@@ -21,8 +21,8 @@ fn index(workspace: &TempWorkspace, cache: &TempDir, args: &[&str]) -> CliComman
     TestCommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
 }
 
-/// Starts `toolgate index` for `workspace`, with the index in `cache`. Returns it, with the rest of
-/// its standard error, once it has printed `text`.
+/// Starts `toolgate index` for `workspace`, with the index in `cache`. Waits until it has printed
+/// `text`, and returns the process and the unread rest of its standard error.
 fn start_index(
     workspace: &TempWorkspace,
     cache: &TempDir,

@@ -27,7 +27,8 @@ fn workspace() -> TempWorkspace {
     TempWorkspace::new().file("toolgate.toml", SLOW)
 }
 
-/// Returns a command line `toolgate WORDS` in the workspace, run by the user of the server.
+/// Returns the command line `toolgate` with `args` in the workspace, run by the user who started
+/// the server.
 fn toolgate_line(
     served: &HttpServerProcess,
     workspace: &TempWorkspace,
@@ -69,7 +70,7 @@ fn a_job_that_asks_nothing_cannot_be_answered() {
     }
 }
 
-/// A running command line, with its standard error so far.
+/// Running command line, and the text that it has printed to standard error so far.
 struct RunningCommand {
     child: Child,
     err: BufReader<ChildStderr>,
@@ -372,7 +373,7 @@ fn a_job_is_not_started_without_a_server() {
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
-/// A slow reader does not delay the program.
+/// Checks that a slow reader loses output instead of delaying the program.
 #[test]
 fn output_that_is_read_too_slowly_is_left_out_with_a_note() {
     let workspace = TempWorkspace::new();

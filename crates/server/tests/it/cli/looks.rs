@@ -1,4 +1,4 @@
-//! Commands that print information: `tools`, `check-config`, `policy`, `doctor`, `login`,
+//! Tests of commands that print information: `tools`, `check-config`, `policy`, `doctor`, `login`,
 //! `completions` and `--help`.
 
 use std::fs::{self, Permissions};
@@ -363,7 +363,7 @@ fn bash_accepts_the_completion_script() {
 
 const COMMANDS: [&str; 6] = ["serve", "stdio", "call", "tools", "check-config", "completions"];
 
-/// Returns the commands of toolgate under `Example:` or `Examples:`.
+/// Returns the toolgate commands below `Example:` or `Examples:` in the help text `help`.
 fn examples(help: &str) -> Vec<&str> {
     let (_, examples) = help.split_once("\nExample").expect("an example");
     examples.lines().map(str::trim).filter(|line| line.starts_with("toolgate ")).collect()
@@ -493,7 +493,8 @@ fn the_doctor_lists_the_hosts_of_presets() {
     assert!(text.contains("only by the forwarder: tested for workspace."), "{text}");
 }
 
-/// Programs that answer like Go, Maven and .NET to the questions for their hosts, and to no others.
+/// Shell scripts that stand in for Go, Maven and .NET. Each only answers the command that asks this
+/// package manager for its registry hosts.
 const PACKAGE_MANAGERS: [(&str, &str); 3] = [
     ("go", "[ \"$*\" = 'env GOPROXY GOSUMDB' ] && printf 'http://go.example:1\\nsum.example\\n'"),
     (

@@ -1,4 +1,4 @@
-//! Failed starts of `serve` and `stdio`, and warnings at start.
+//! Tests of failed starts of `serve` and `stdio`, and of warnings at start.
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Tests of trust in the configuration of a folder.
+//! Tests of `toolgate trust`, which lets toolgate use the configuration in a folder.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::support::TempWorkspace;
 
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
-/// Runs `toolgate WORDS` in a folder without naming its settings file with `--config`.
+/// Runs `toolgate` with `args` in a workspace whose settings file `--config` does not name.
 fn run_without_config(
     workspace: &TempWorkspace,
     home: &TempDir,

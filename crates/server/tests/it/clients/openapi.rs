@@ -1,4 +1,4 @@
-//! The REST surface compared with its description by schemathesis.
+//! Compares the REST API with its OpenAPI description, by the program schemathesis.
 
 use crate::support::run_judge;
 

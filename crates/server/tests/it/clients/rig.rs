@@ -1,11 +1,11 @@
-//! Two servers for a client that tries everything: the binary over a workspace, and the example
-//! that offers one of everything.
+//! Two servers for clients that try every feature: toolgate with a workspace, and an example server
+//! with one tool, prompt or resource of each type.
 
 use std::path::PathBuf;
 
 use crate::support::{HttpServerProcess, ServerLaunchOptions, TempWorkspace, binary};
 
-/// Servers for tests of clients: two over HTTP. Over stdio, each client starts its own server.
+/// Two HTTP servers for tests of client programs. Over stdio, each client starts its own server.
 pub(super) struct ClientTestServers {
     pub(super) workspace: TempWorkspace,
     pub(super) toolgate: HttpServerProcess,
@@ -29,7 +29,7 @@ impl ClientTestServers {
         Self { workspace, toolgate, everything: ServerLaunchOptions::everything().served() }
     }
 
-    /// Returns the path of the example's binary, which is in the folder of the tested binary.
+    /// Returns the path of the example server's executable, which is next to the tested executable.
     pub(super) fn example() -> PathBuf {
         binary().with_file_name("example-everything")
     }

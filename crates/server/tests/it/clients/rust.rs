@@ -1,7 +1,8 @@
-//! The Rust SDK's client, `rmcp`: every revision over both transports, against both servers.
+//! Tests with the client of the Rust SDK, `rmcp`: every revision over both transports, against both
+//! servers.
 //!
-//! It has no method for a ping, which is sent as a plain request. It resumes a lost stream by
-//! itself, so only the answer is visible.
+//! `rmcp` has no method for a ping, so the tests send it as a plain request. `rmcp` also resumes a
+//! lost stream by itself, so that the tests only see the answer.
 #![allow(deprecated, reason = "what the newest revision takes away the older ones have")]
 
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ enum RmcpNotification {
     Tools,
 }
 
-/// The person at the client, and the messages of the forms they got.
+/// Simulated user of the Rust SDK's client, and the messages of the forms that the user was shown.
 #[derive(Clone)]
 struct RmcpTestUser {
     revision: &'static str,
@@ -465,7 +466,8 @@ async fn check_example(mut peer: RmcpConnection) {
     peer.leave().await;
 }
 
-/// Returns the handshake of an older revision, or the discovery of the newest.
+/// Returns the connection mode for `revision`: a handshake in older revisions, or discovery in the
+/// newest.
 fn lifecycle(revision: &str) -> ClientLifecycleMode {
     match revision {
         MODERN => ClientLifecycleMode::Auto {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{CommandPackTestBench, pack_path, program_path};
 use crate::support::binary;
 
-/// Arguments of which exactly one must be given.
+/// Commands of Zyra with two arguments of which each call must have exactly one.
 const ONE_OF: [(&str, [&str; 2]); 4] = [
     ("acquire.s3", ["url", "bucket"]),
     ("decimate.s3", ["url", "bucket"]),
@@ -102,7 +102,8 @@ fn is_same(given: &Value, read: &Value) -> bool {
     }
 }
 
-/// Passes each argument alone, with the required ones of its command.
+/// Checks that Zyra's own parser reads each argument unchanged. Each argument is passed alone, with
+/// the required arguments of its command.
 #[tokio::test]
 async fn zyra_s_own_parser_reads_every_argument_as_given() {
     // Only the command lines matter, so nothing needs to run.

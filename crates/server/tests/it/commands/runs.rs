@@ -9,7 +9,7 @@ use toolgate_contract::{ProducedFile, ToolRunStatus};
 
 use super::{CommandPackTestBench, program_path};
 
-/// Returns a field of 18 by 36 numbers in the file format of numpy.
+/// Returns a two-dimensional array of 18 by 36 numbers in the file format of numpy.
 fn field() -> Vec<u8> {
     let mut head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (18, 36), }".to_vec();
     head.resize(117, b' ');

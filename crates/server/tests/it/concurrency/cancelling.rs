@@ -1,4 +1,4 @@
-//! Cancelling one call: by a notification, or by disconnecting.
+//! Tests of cancelling one call: by a notification, or by disconnecting.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{
     wait_until, waits_for_go,
 };
 
-/// Returns a call of `tool` as `revision` spells it.
+/// Returns a call of `tool` in the message format of `revision`.
 fn call_request(revision: &str, id: &str, tool: &str, arguments: Value) -> Value {
     request(revision, id, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }

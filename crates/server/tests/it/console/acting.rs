@@ -1,4 +1,4 @@
-//! Actions at the console: each is a call with an audit record.
+//! Tests of actions at the web console: each is a call with an audit record.
 
 use std::process::Command;
 

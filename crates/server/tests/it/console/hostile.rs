@@ -1,4 +1,5 @@
-//! Names, descriptions, paths and output that try to be markup.
+//! Tests of names, descriptions, paths and output with HTML markup, which console pages must
+//! escape.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Signing in to the console, and requests that are refused.
+//! Tests of signing in to the web console, and of requests that it refuses.
 
 use crate::console::{ConsoleClient, form, one_time_token, sign_in};
 use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, keys_of};

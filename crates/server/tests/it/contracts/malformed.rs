@@ -1,5 +1,5 @@
-//! Tests that every dialect and transport refuses malformed bytes in its own form and serves the
-//! next message.
+//! Tests that every dialect and transport refuses malformed bytes with its own error, and then
+//! serves the next message.
 
 use std::net::SocketAddr;
 
@@ -60,7 +60,7 @@ fn corpus() -> Vec<(MessageFault, Vec<u8>)> {
     .concat()
 }
 
-/// A dialect: where it is served, the error it returns for a fault, and a request that succeeds.
+/// Dialect with its paths on the server, its error for each fault, and a request that succeeds.
 struct MalformedInputCase {
     name: &'static str,
     /// Path of the dialect on the shared listener.
@@ -68,7 +68,7 @@ struct MalformedInputCase {
     /// Path of the dialect on a dedicated listener.
     own_path: &'static str,
     socket: Option<&'static str>,
-    /// Checks that an error is the right one for a fault.
+    /// Checks that an answer is the dialect's error for the fault.
     check_error: fn(MessageFault, &Value),
     valid_request: fn() -> Value,
     is_success: fn(&Value) -> bool,

@@ -1,6 +1,7 @@
-//! Synesthetic: its adapter's contract over standard streams.
+//! Tests of the contract S0 (Synesthetic), whose adapter runs over standard streams.
 //!
-//! `s0/fixture` is laid out as `synesthetic-schemas` is, with schemas and examples of our own.
+//! The folder `s0/fixture` has the layout of the repository `synesthetic-schemas`, with schemas and
+//! examples made for these tests.
 
 mod adapter;
 mod backend;

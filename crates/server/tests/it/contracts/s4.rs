@@ -1,4 +1,4 @@
-//! Zyra's contract over the wire. Jobs are also tested in `zyra/`, and the examples with the real
+//! Tests of the contract S4 (Zyra). Jobs are also tested in `zyra/`, and the examples with the real
 //! Zyra in `zyra/seed.rs`.
 
 mod calls;

@@ -1,5 +1,5 @@
-//! Requirements across the contracts: one server, one catalog, one gate, and no part of one
-//! contract in another.
+//! Tests across all contracts: one server and one catalog serve them, the same checks apply to all,
+//! and no message mixes two contracts.
 
 mod setup;
 mod together;

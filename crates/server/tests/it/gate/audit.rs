@@ -1,4 +1,4 @@
-//! The audit log of real servers: intact after kills, and reported as broken after edits.
+//! Tests of the audit log of real servers: kills leave it intact, and verification detects edits.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::support::{
     ServerLaunchOptions, TempWorkspace, binary, call, over_both, path, wait_long_for, wait_until,
 };
 
-/// Folder with an audit log that outlives its servers, and the key of the log.
+/// Folder with an audit log that is kept when its servers stop, and the key of the log.
 struct AuditLogFolder {
     folder: TempDir,
 }
@@ -83,7 +83,7 @@ fn verify(file: &Path, key: &Path) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output_text).unwrap())
 }
 
-/// Returns a call that is refused at once and recorded under this name.
+/// Returns a call of the tool `name`, which the server refuses at once and records under this name.
 fn named_call(id: u64, name: &str) -> Value {
     call(id, name, json!({}))
 }
@@ -162,7 +162,7 @@ fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
     assert_eq!(verify(&log.folder.path().join("none"), &log.key()).0, 2);
 }
 
-/// 50 servers, five at once on one log, each killed while it writes.
+/// Starts 50 servers, five at once on one audit log, and kills each during a write.
 #[test]
 fn servers_killed_during_a_write_leave_an_intact_log() {
     let log = AuditLogFolder::new();

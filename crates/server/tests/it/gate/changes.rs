@@ -10,13 +10,13 @@ use crate::support::{
     keys_of, refusal, structured, text, wait_until,
 };
 
-/// Returns a client of a server with these settings in the workspace.
+/// Starts a server with `settings` in the workspace, and returns its client.
 fn client(workspace: &TempWorkspace, settings: &str) -> TestMcpClient {
     workspace.put("toolgate.toml", settings);
     TestMcpClient::stdio(ServerLaunchOptions::over(workspace), MODERN)
 }
 
-/// Replaces the file `name` by `content`, like an editor.
+/// Replaces the content of the file `name` by `content`, as an editor does.
 fn replace(workspace: &TempWorkspace, name: &str, content: &str) {
     let next = workspace.path(&format!("{name}.next"));
     fs::write(&next, content).unwrap();

@@ -1,4 +1,4 @@
-//! Fields of audit records: decision, sizes, hashes, session and sandbox.
+//! Tests of the fields of audit records: decision, sizes, hashes, session and sandbox.
 
 use std::fs;
 

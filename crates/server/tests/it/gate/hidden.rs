@@ -1,4 +1,4 @@
-//! Tests that no tool reads toolgate's own secrets inside the workspace.
+//! Tests that no tool can read toolgate's own secrets inside the workspace.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ServerLaunchOptions, TempWorkspace, call, modern, refusal, structured};
 
-/// Returns a server whose state folder and key file are in its workspace.
+/// Returns start options of a server whose state folder and key file are in its workspace.
 fn launch(workspace: &TempWorkspace) -> ServerLaunchOptions {
     workspace.put("keys.toml", "a-secret-of-the-keys\n");
     let launch =

@@ -1,4 +1,5 @@
-//! Skills and prompts of the workspace: agents follow these texts, so writing them needs a setting.
+//! Tests of skills and prompts in the workspace. Agents follow these texts, so tools may write them
+//! only if a setting allows it.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Tests of limits per caller, over the wire.
+//! Tests of limits per caller with a running server.
 
 use std::thread;
 use std::time::{Duration, Instant};

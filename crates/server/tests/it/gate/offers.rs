@@ -54,7 +54,8 @@ const CHANGES: [&str; 14] = [
 const RUNS: [&str; 7] =
     ["ci_build", "ci_diagnostics", "ci_lint", "ci_restore", "ci_run", "ci_test", "exec_run"];
 
-/// Checks that exactly `offered` is listed, and that no other tool can be called.
+/// Checks that the server lists exactly the tools in `offered`, and that no other tool can be
+/// called. `tune` changes the start options of the server.
 fn check(tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions, offered: &[&[&str]]) {
     let offered: BTreeSet<&str> = offered.iter().copied().flatten().copied().collect();
     let all = [&READS[..], &ADDS, &CHANGES, &RUNS].concat();
@@ -76,7 +77,7 @@ fn check(tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions, offered: &[&
     });
 }
 
-/// Returns arguments that would leave a trace.
+/// Returns arguments with which a call of `tool` would change the workspace.
 fn arguments(tool: &str) -> Value {
     match tool {
         "exec_run" | "ci_run" => json!({ "command": "touch", "args": ["ran"] }),

@@ -1,4 +1,4 @@
-//! Tests of policy rules, over the wire.
+//! Tests of policy rules with a running server.
 
 use std::process::Command;
 
@@ -34,7 +34,7 @@ fn workspace() -> TempWorkspace {
     TempWorkspace::new().file("toolgate.toml", RULES).file("infra/main.tf", "x")
 }
 
-/// Returns a new key, and the lines that configure it.
+/// Creates an API key for the caller `name`. Returns the key, and the settings that make it valid.
 pub(super) fn key(name: &str) -> (String, String) {
     let made = Command::new(binary()).args(["key", name]).env("PATH", path()).output().unwrap();
     let message = String::from_utf8(made.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! Configured secrets, which are redacted from everything that is sent or logged.
+//! Tests that configured secrets are redacted from everything that the server sends or logs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,8 @@ use crate::support::{
     wait_until,
 };
 
-/// A secret that settings take from a variable. The next constant is one from a file of secrets.
+/// Secret that the settings read from an environment variable. The next constant is a secret in a
+/// file.
 const NAMED: &str = "hunter2-of-a-variable";
 const IN_FILE: &str = "hunter2 with \"quotes\" in a file";
 
@@ -16,7 +17,8 @@ fn workspace() -> TempWorkspace {
     TempWorkspace::new().file("s.txt", text).file(&format!("{NAMED}.txt"), "named so")
 }
 
-/// Configures both secrets. The file of secrets is outside the workspace.
+/// Configures both secrets: one in an environment variable, and one in a file outside the
+/// workspace.
 fn with_secrets(launch: ServerLaunchOptions, secrets: &tempfile::TempDir) -> ServerLaunchOptions {
     let file = secrets.path().join("secrets");
     std::fs::write(&file, format!("{IN_FILE}\n")).unwrap();

@@ -1,4 +1,4 @@
-//! An upstream built with rmcp, the Rust SDK, over HTTP with and without sessions.
+//! Tests of an upstream built with rmcp, the Rust SDK, over HTTP with and without sessions.
 
 use std::sync::Arc;
 use std::thread;
@@ -46,7 +46,7 @@ impl ServerHandler for SumMcpServer {
     }
 }
 
-/// Running MCP server of the Rust SDK. Dropping it stops it.
+/// Running MCP server of the Rust SDK. Dropping this value stops the server.
 struct RmcpServerProcess {
     url: String,
     _end: oneshot::Sender<()>,

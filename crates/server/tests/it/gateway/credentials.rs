@@ -1,4 +1,4 @@
-//! Headers that are sent to an upstream over HTTP, and to no other.
+//! Tests of headers that are sent only to the upstream for which they are configured.
 
 use std::process::Command;
 
@@ -11,7 +11,8 @@ use crate::support::{
     call, keys_of,
 };
 
-/// A server whose tool returns the headers that it received. Its URL `away` redirects elsewhere.
+/// HTTP server with a tool that returns the headers that it received. The server redirects its URL
+/// `away` to another server.
 struct HeaderEchoServer {
     url: String,
     away: String,
@@ -32,7 +33,8 @@ impl HeaderEchoServer {
     }
 }
 
-/// Returns the headers that the upstream `name` receives with a call of Ada, who sends extra ones.
+/// Calls a tool of the upstream `name` as Ada, with additional headers. Returns the headers that
+/// the upstream receives.
 #[track_caller]
 fn received_headers(served: &HttpServerProcess, name: &str) -> Value {
     let post = TestHttpRequest::mcp(&call(1, &format!("{name}_heard"), json!({})));

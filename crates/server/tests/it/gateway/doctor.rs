@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use super::{checkout, with_odd, with_odds};
 use crate::support::{TempWorkspace, binary, path, trust_config};
 
-/// Runs `toolgate doctor upstreams NAMES` in `workspace`.
+/// Runs `toolgate doctor upstreams` with the upstream names `names` in `workspace`.
 fn doctor(workspace: &TempWorkspace, names: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["doctor", "upstreams"]).args(names);
@@ -56,8 +56,8 @@ fn doctor_counts_hidden_tools_and_reports_a_misspelled_one() {
     assert_eq!(misspelled.status.code(), Some(1), "{misspelled:?}");
 }
 
-/// Runs `toolgate doctor upstreams` for a program that runs `script`. Returns the lines below that
-/// of the upstream, and if the upstream answered.
+/// Runs `toolgate doctor upstreams` for an upstream program that runs `script`. Returns the output
+/// lines below the upstream's line, and true if the upstream answered.
 fn details(script: &str) -> (Vec<String>, bool) {
     let python = checkout().join(".tools/python/bin/python");
     let workspace = TempWorkspace::new().file("up.py", script);

@@ -1,4 +1,4 @@
-//! Tests of policy rules for upstreams, and of what is redacted or passed on from upstreams.
+//! Tests of policy rules for upstreams, and of the redaction of their results.
 
 use std::process::Command;
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::{launch, names, stdio, text, with_odds};
 use crate::support::{MODERN, TempWorkspace, TestMcpClient, binary, path, wait_until};
 
-/// Returns a workspace with the upstream `odd`, which has `env` and `more`, and with `rules`.
+/// Returns a workspace with policy `rules` and the upstream `odd`, which has the environment
+/// variables `env` and the settings `more`.
 fn with_rules(env: &str, more: &str, rules: &str) -> TempWorkspace {
     let workspace = with_odds(&[("odd", env, more)]);
     let settings = workspace.read("toolgate.toml");

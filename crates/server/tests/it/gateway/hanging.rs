@@ -1,4 +1,4 @@
-//! Upstreams that do not answer, and the requests that wait for them.
+//! Tests of upstreams that do not answer, and of requests that wait for them.
 
 use std::fs;
 use std::time::{Duration, Instant};

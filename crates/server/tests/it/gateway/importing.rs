@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{checkout, launch, text};
 use crate::support::{MODERN, TempWorkspace, TestMcpClient, binary, path};
 
-/// Runs `toolgate import servers WORDS` in `workspace`, with the home folder `.home`.
+/// Runs `toolgate import servers` with `args` in `workspace`, with the home folder `.home`.
 fn import(workspace: &TempWorkspace, args: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["import", "servers"]).args(args).current_dir(workspace.root()).env_clear();
@@ -16,7 +16,8 @@ fn import(workspace: &TempWorkspace, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Returns a workspace with the server `odd` and a secret in Cursor, and another in VS Code.
+/// Returns a workspace whose home has settings of two clients: the server `odd` with a secret in
+/// Cursor, and another server in VS Code.
 fn with_clients() -> TempWorkspace {
     let workspace = TempWorkspace::new();
     let python = checkout().join(".tools/python/bin/python");

@@ -1,4 +1,4 @@
-//! Tests of instructions of upstreams.
+//! Tests of the instructions that upstreams send to clients.
 
 use std::fs;
 
@@ -16,7 +16,8 @@ fn with_instructions(instructions: &str, more: &str) -> TempWorkspace {
     with_odds(&[("odd", env.as_str(), more)])
 }
 
-/// Returns the instructions that clients get, over each transport and in each era.
+/// Returns the instructions that clients receive, over each transport and in both an old and the
+/// newest revision.
 fn received_instructions(workspace: &TempWorkspace) -> Vec<String> {
     let of_revision = |revision| {
         [TestMcpClient::stdio, TestMcpClient::http].map(|begin: fn(_, _) -> TestMcpClient| {
@@ -30,13 +31,14 @@ fn received_instructions(workspace: &TempWorkspace) -> Vec<String> {
     [of_revision("2025-06-18"), of_revision(MODERN)].concat()
 }
 
-/// Returns the instructions that `client` of 2026-07-28 discovers.
+/// Returns the instructions in the discovery answer to `client`, which uses revision 2026-07-28.
 fn discovered_instructions(client: &mut TestMcpClient) -> String {
     let answer = client.ask("server/discover", json!({}));
     answer["result"]["instructions"].as_str().unwrap().to_owned()
 }
 
-/// Returns the quoted form of the one-line instructions `text` of the upstream `odd`.
+/// Returns the instructions `text` of the upstream `odd` as toolgate quotes them for clients.
+/// `text` is one line.
 fn quote(text: &str) -> String {
     let start =
         "Instructions of the server `odd` for its tools, whose names start with `odd_` here:";

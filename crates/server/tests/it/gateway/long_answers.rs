@@ -1,4 +1,4 @@
-//! Results of upstreams that are too long to return at once.
+//! Tests of results of upstreams that are too long to return at once.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{launch, stdio, text, with_odd};
 use crate::search_engines::server::PostgresServerProcess as Database;
 use crate::support::{MODERN, TestMcpClient};
 
-/// Returns rows of about 400 KB as JSON, more than one result shows.
+/// Returns a JSON list of about 400 KB, which is more than one result may show.
 fn rows() -> Value {
     let row = |at| json!({ "id": at, "name": format!("row {at} of many") });
     json!({ "rows": (0..10_000).map(row).collect::<Vec<_>>() })

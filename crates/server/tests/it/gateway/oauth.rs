@@ -1,4 +1,4 @@
-//! Upstreams that require OAuth: a real server on FastMCP and a real authorization server.
+//! Tests of upstreams that require OAuth: a real server on FastMCP and a real authorization server.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -36,12 +36,13 @@ struct TestAuthorizationServer {
 }
 
 impl TestAuthorizationServer {
-    /// Starts a server whose tokens are valid for `life` seconds.
+    /// Starts an authorization server whose tokens are valid for `life` seconds.
     fn start(life: u32) -> Self {
         Self::start_with(life, &[])
     }
 
-    /// Starts a server with more environment variables.
+    /// Starts an authorization server whose tokens are valid for `life` seconds, with more
+    /// environment variables.
     fn start_with(life: u32, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(node());
         command.envs(variables.iter().copied());
@@ -61,7 +62,7 @@ impl TestAuthorizationServer {
         Self { url, lines, _server: server }
     }
 
-    /// Returns the private key of `client`, on one line.
+    /// Returns the private key of the OAuth client `client`, on one line.
     fn key(&self, client: &str) -> String {
         let lines = self.lines.lock().unwrap();
         let begins = format!("the key of {client} is ");
@@ -84,7 +85,8 @@ impl TestAuthorizationServer {
         self.lines.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
     }
 
-    /// Requests a token for `resource` with the credentials of the service, for no user.
+    /// Requests a token for `resource` from the authorization server, with the credentials of the
+    /// service itself instead of a user.
     fn request_token(&self, resource: &str) -> String {
         use base64::Engine as _;
         let credentials = base64::engine::general_purpose::STANDARD;
@@ -149,14 +151,14 @@ impl ProtectedUpstream {
         Self { authorization, url, _server: server }
     }
 
-    /// Returns a workspace with this upstream, whose settings include `more`.
+    /// Returns a workspace that has this server as an upstream, with `more` settings for it.
     fn workspace(&self, more: &str) -> TempWorkspace {
         let settings = format!("[upstream.prot]\nurl = {:?}\n{more}\n", self.url);
         TempWorkspace::new().file("toolgate.toml", settings)
     }
 }
 
-/// Returns the command `toolgate WORDS` for `workspace`, with the state folder `state`.
+/// Returns the command `toolgate` with `args` for `workspace`, with the state folder `state`.
 fn toolgate(workspace: &TempWorkspace, state: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).current_dir(workspace.root()).env_clear();
@@ -171,7 +173,7 @@ fn check_exit(result: &Output, code: i32) -> String {
     String::from_utf8_lossy(&result.stdout).into_owned() + &String::from_utf8_lossy(&result.stderr)
 }
 
-/// Signs Ada in to the upstream. Returns the output.
+/// Signs the caller Ada in to the upstream, and returns the output of the command.
 fn sign_in(workspace: &TempWorkspace, state: &TempDir) -> String {
     let mut command = toolgate(workspace, state, &["login", "prot", "--no-browser"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! Real servers as upstreams, each from its own package.
+//! Tests with real MCP servers as upstreams, each from its own package.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,8 @@ fn with(settings: &str) -> TempWorkspace {
 pub(super) struct RealUpstreamServer(pub(super) Child);
 
 impl RealUpstreamServer {
-    /// Starts `command` and waits for `ready` on its standard error. Returns that line, too.
+    /// Starts `command` and waits for a line with `ready` on its standard error. Returns the
+    /// process and this line.
     pub(super) fn start_job(command: &mut Command, ready: &str) -> (Self, String) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -49,7 +50,7 @@ impl Drop for RealUpstreamServer {
     }
 }
 
-/// Waits until a server listens at `url`. Servers announce themselves before they listen.
+/// Waits until a server listens at `url`, because servers announce their URL before they listen.
 pub(super) fn wait_until_listening(url: &str) {
     let place = url.split('/').nth(2).unwrap().to_owned();
     wait_until("it listens", || TcpStream::connect(&place).is_ok());

@@ -1,5 +1,5 @@
-//! Upstreams that are added, changed and removed while a server runs, and validation of their
-//! results.
+//! Tests of upstreams that are added, changed and removed while a server runs, and of the
+//! validation of their results.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::support::{
     MODERN, TempWorkspace, TestClientTransport, TestMcpClient, binary, is_alive, path, wait_until,
 };
 
-/// Replaces the configuration of `workspace` by `settings`, like an editor.
+/// Replaces the configuration of `workspace` by `settings`, as an editor does.
 fn write_settings(workspace: &TempWorkspace, settings: &str) {
     fs::write(workspace.path("next.toml"), settings).unwrap();
     fs::rename(workspace.path("next.toml"), workspace.path("toolgate.toml")).unwrap();
@@ -78,8 +78,8 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     wait_until("its program is ended", || !is_alive(first));
 }
 
-/// Returns the answer to a call of `odd_echo` that is made while the upstream, which was replaced
-/// by one with the variables `env`, has not listed its tools yet.
+/// Replaces an upstream by one with the variables `env`, and calls `odd_echo` before the new
+/// upstream has listed its tools. Returns the answer.
 fn echo_before_listing(env: &str) -> Value {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);

@@ -1,4 +1,4 @@
-//! Sharing of an upstream's program between callers and sessions.
+//! Tests of the sharing of an upstream's program between callers and sessions.
 
 use serde_json::json;
 
@@ -9,7 +9,8 @@ use crate::support::{
 
 const REVISION: &str = "2025-06-18";
 
-/// Returns the process id that answers `tool`, called by `caller` in `session`, or in none.
+/// Calls `tool` as `caller`, in `session` or without a session. Returns the process id of the
+/// upstream program that answered.
 #[track_caller]
 fn program(served: &HttpServerProcess, tool: &str, caller: &str, session: Option<&str>) -> u32 {
     let post = match session {

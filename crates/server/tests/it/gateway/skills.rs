@@ -1,4 +1,4 @@
-//! Skills of upstreams next to our own, which they cannot replace.
+//! Tests of upstream skills, which cannot replace the workspace's own skills.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use super::real::{node, tool};
 use super::{checkout, stdio};
 use crate::support::{TempWorkspace, TestMcpClient};
 
-/// Returns a workspace with its own skill `tea` and an upstream with the skills `pdf` and `tea`.
+/// Returns a workspace with a skill `tea` of its own, and an upstream with the skills `pdf` and
+/// `tea`.
 fn with_skills(live: bool, more: &str) -> TempWorkspace {
     let skill = |name: &str, about: &str| {
         format!(
@@ -29,7 +30,7 @@ fn read(client: &mut TestMcpClient, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))
 }
 
-/// Returns the text of a file that was read.
+/// Returns the text in the answer to the read of a skill file.
 #[track_caller]
 fn contents(answer: &Value) -> &str {
     answer["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))

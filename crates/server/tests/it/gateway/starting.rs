@@ -1,4 +1,4 @@
-//! Tests of the lookup and start folder of upstream programs.
+//! Tests of where toolgate looks up upstream programs, and of the folder in which they start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +29,8 @@ fn with_program(program: &str, settings: &str) -> TempWorkspace {
     TempWorkspace::new().file("tools/server", SERVER).file("toolgate.toml", settings)
 }
 
-/// Starts an upstream with `settings`. Returns its own report of where it runs.
+/// Starts an upstream with `settings`. Returns the working folder and the number of its entries, as
+/// the upstream reports them.
 fn start_upstream(settings: &str) -> (TempWorkspace, String) {
     let settings = format!("[upstream.sh]\ncommand = [\"./tools/server\"]\n{settings}\n");
     let workspace =
@@ -92,7 +93,8 @@ fn tool_patterns_that_match_nothing_are_logged() {
     assert!(!log.contains("has \"echo\""), "{log}");
 }
 
-/// A server of 2026-07-28 alone, which starts for 4 seconds and begins with a byte order mark.
+/// Upstream that only supports revision 2026-07-28, takes 4 seconds to start, and begins its output
+/// with a byte order mark.
 const SLOW: &str = r#"
 import json, sys, time
 time.sleep(4)

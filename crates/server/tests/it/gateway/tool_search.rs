@@ -1,4 +1,5 @@
-//! Tests of folded tool lists, and of the search that clients use in place of the full list.
+//! Tests of tool lists that are shortened for clients, and of the tool search that clients use
+//! instead of the full list.
 
 use std::fs;
 use std::time::SystemTime;
@@ -172,7 +173,7 @@ fn a_client_with_a_search_of_its_own_gets_hints_from_remembered_queries() {
     assert_eq!(hints(&mut client), Vec::<String>::new());
 }
 
-/// Continues `client` in a new session of its server, under the name `name`.
+/// Lets `client` continue in a new session of its server, in which it calls itself `name`.
 fn open_session(client: &mut TestMcpClient, name: &str) {
     let TestClientTransport::Http(served) = &client.wire else { panic!("a session needs HTTP") };
     let mut hello = initialize("hello", client.revision);

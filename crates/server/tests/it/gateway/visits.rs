@@ -1,4 +1,5 @@
-//! An upstream of 2025-11-25 that requires page visits, with clients of several revisions.
+//! Tests of an upstream of 2025-11-25 that asks the user to visit a web page, with clients of
+//! several revisions.
 
 use std::fs;
 use std::thread::{sleep, spawn};
@@ -26,7 +27,7 @@ fn with_visits(env: &str) -> TempWorkspace {
     workspace.file("visits.log", "").file("toolgate.toml", settings)
 }
 
-/// Opens a client of `revision` that supports page visits, over stdio or HTTP.
+/// Opens a client of `revision` that supports requests to visit a web page, over stdio or HTTP.
 fn open(workspace: &TempWorkspace, revision: &'static str, over_http: bool) -> TestMcpClient {
     let wire = match over_http {
         true => TestClientTransport::Http(launch(workspace).served()),

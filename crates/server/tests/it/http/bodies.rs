@@ -1,4 +1,4 @@
-//! Request bodies: how much memory they may use, and which ones are dropped.
+//! Tests of request bodies: how much memory they may use, and which bodies are dropped.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use crate::support::{
     call, keys_of, let_continue, started_commands, wait_until,
 };
 
-/// Largest body in these tests. There is room for eight of them, besides the first 64 KiB of each.
-/// Text counts three times once a body is complete.
+/// Largest body in these tests. The memory limit allows eight of them, in addition to the first 64
+/// KiB of each. Text counts three times once a body is complete.
 const BODY: usize = 256 << 10;
 
 fn read(id: u64) -> Value {

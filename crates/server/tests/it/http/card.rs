@@ -1,4 +1,4 @@
-//! The server card and the catalog, which clients read before they connect.
+//! Tests of the server card and the catalog, which clients read before they connect.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Clients of 2024-11-05 over HTTP: a stream of messages to them, and requests with messages from
-//! them.
+//! Tests of clients of revision 2024-11-05 over HTTP, which receive messages on a stream and send
+//! theirs by POST requests.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn served(workspace: &TempWorkspace) -> HttpServerProcess {
     ServerLaunchOptions::over(workspace).set("server_http_sse", true).served()
 }
 
-/// Client of a duplex conversation whose event stream is open.
+/// Client of revision 2024-11-05 over HTTP, whose event stream is open.
 struct DuplexStreamClient<'s> {
     served: &'s HttpServerProcess,
     stream: TestHttpConnection,
@@ -38,7 +38,7 @@ impl<'s> DuplexStreamClient<'s> {
         assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
     }
 
-    /// Returns the answer to the request `id`, and skips other messages.
+    /// Waits for the answer to the request `id`, skips other messages, and returns the answer.
     fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.stream.event().unwrap();

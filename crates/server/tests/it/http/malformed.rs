@@ -9,11 +9,11 @@ use crate::support::{
     HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, structured,
 };
 
-/// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status, or 0
-/// without an answer.
+/// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status of the
+/// response, or 0 if there is none.
 ///
-/// The rest of the same bytes must not be answered as another request. If `leaves` is true, the
-/// client then closes its side.
+/// Checks that the server does not answer the rest of `bytes` as a second request. If `leaves` is
+/// true, the client closes its sending side after the last byte.
 #[track_caller]
 fn status(served: &HttpServerProcess, bytes: &str, leaves: bool) -> u16 {
     let mut connection = served.connect();
@@ -29,8 +29,9 @@ fn status(served: &HttpServerProcess, bytes: &str, leaves: bool) -> u16 {
     answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())
 }
 
-/// Returns what the server sends until it closes the connection. After a whole answer, the client
-/// ends its side, or the server would keep the connection for another request.
+/// Returns all bytes that the server sends until it closes the connection. After a complete
+/// response, the client closes its sending side, so that the server does not wait for another
+/// request.
 #[track_caller]
 fn until_closed(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
@@ -61,7 +62,8 @@ fn is_whole(answer: &str) -> bool {
     }
 }
 
-/// Checks that each request is refused with `expected`, and that the server still answers.
+/// Checks that the server refuses each request with one of the statuses in `expected`, and still
+/// answers afterwards. If `leaves` is true, the client closes its sending side after each request.
 #[track_caller]
 fn check(expected: &[u16], requests: &[&str], leaves: bool) {
     let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
@@ -132,8 +134,8 @@ fn a_request_without_exactly_one_host_is_a_bad_request() {
     );
 }
 
-/// Returns a request with the headers and body of `length`, followed by another request. `BODY` in
-/// `length` is a valid message, and `SIZE` and `HEX` are its length.
+/// Returns a request whose remaining headers and body are `length`, followed by another request. In
+/// `length`, `BODY` stands for a valid message, and `SIZE` and `HEX` for its length.
 fn two_requests(length: &str) -> String {
     let message = call(1, "files_read", json!({ "path": "README.md" }));
     let body = message.to_string();

@@ -1,4 +1,4 @@
-//! Tests of sessions, in the revisions that have them.
+//! Tests of sessions, in the MCP revisions that have them.
 
 use std::fs;
 
@@ -124,12 +124,12 @@ fn the_stateless_revision_has_no_sessions() {
     }
 }
 
-/// Starts a server with one connection, and so with four sessions at most.
+/// Starts a server that allows one connection, and therefore at most four sessions.
 fn served_of_four(workspace: &TempWorkspace) -> HttpServerProcess {
     ServerLaunchOptions::over(workspace).set("server_connections_max", 1).served()
 }
 
-/// Starts a call in `session` that runs until `marker` is dropped, and closes its connection.
+/// Starts a call in `session` that runs until `marker` is dropped. Closes the client's connection.
 fn keep_busy(served: &HttpServerProcess, session: &str, marker: &ProcessMarker) {
     let params = json!({ "name": "exec_run", "arguments": sleeps(marker) });
     let mut connection = served.connect();

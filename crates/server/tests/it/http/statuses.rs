@@ -1,4 +1,4 @@
-//! Tests of the HTTP status of the answer to each kind of request.
+//! Tests of the HTTP status of answers to each type of request.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Unauthenticated clients that connect often do not block authenticated ones.
+//! Tests that unauthenticated clients that connect often do not block authenticated clients.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Answers as one message, and as server-sent events.
+//! Tests of answers as one message, and as server-sent events.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn an_answer_without_events_is_one_json_message() {
     assert_eq!(structured(&response.json())["content"], TempWorkspace::README);
 }
 
-/// Checks a stream: progress that grows, then the answer, then the end.
+/// Checks the events of a stream: progress that grows, then the answer, and nothing after it.
 #[track_caller]
 fn check(events: &[Value], token: &Value) {
     let (answer, progress) = events.split_last().unwrap();

@@ -1,4 +1,4 @@
-//! The key file: written by the command line, read by running servers.
+//! Tests of the key file: the command line writes it, and running servers read it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -27,7 +27,7 @@ impl KeyFileFolder {
         self.folder.path().join("keys.toml")
     }
 
-    /// Runs `toolgate key WORDS`. Returns its exit code, standard output and standard error.
+    /// Runs `toolgate key` with `args`. Returns its exit code, standard output and standard error.
     fn key(&self, args: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(binary());
         command.env_clear().env("PATH", path()).env("TOOLGATE_SERVER_KEYS_FILE", self.file());
@@ -36,7 +36,7 @@ impl KeyFileFolder {
         (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
     }
 
-    /// Creates a key with `toolgate key WORDS`.
+    /// Runs `toolgate key` with `args`, and returns the API key that it created.
     fn create(&self, args: &[&str]) -> String {
         let (code, key, err) = self.key(args);
         assert_eq!(code, 0, "{err}");
@@ -56,7 +56,7 @@ impl KeyFileFolder {
     }
 }
 
-/// Returns the status of a request with `key`.
+/// Returns the HTTP status of a request with the API key `key`.
 fn status(served: &HttpServerProcess, key: &str) -> u16 {
     let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
     served.send(&post.with("Authorization", &format!("Bearer {key}"))).status

@@ -1,4 +1,4 @@
-//! A real OpenID provider as a process: tests/oauth/provider.py.
+//! Runs a real OpenID provider as a process: tests/oauth/provider.py.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::support::{
 /// Audience of the tokens in these tests.
 pub(crate) const AUDIENCE: &str = "https://tools.example/mcp";
 
-/// Returns the Python with the packages of the provider.
+/// Returns the path of the Python interpreter that has the packages of the OpenID provider.
 pub(crate) fn python() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = checkout.join(".tools/oauth/bin/python");
@@ -23,12 +23,12 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
-/// Returns the path of `name` in tests/oauth.
+/// Returns the path of the script `name` in tests/oauth.
 pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/oauth").join(name)
 }
 
-/// The running provider. It ends when its input closes.
+/// Running OpenID provider. It ends when its input closes.
 pub(crate) struct TestIdentityProvider {
     process: Child,
     addr: SocketAddr,
@@ -78,7 +78,7 @@ impl TestIdentityProvider {
         self.send(&post).text()
     }
 
-    /// Creates a valid token, with these claims changed.
+    /// Creates a valid token with the additional or changed claims `claims`.
     pub(crate) fn with_claims(&self, claims: Value) -> String {
         self.forge_token(&json!({ "claims": claims }))
     }
@@ -87,7 +87,8 @@ impl TestIdentityProvider {
         self.send(&TestHttpRequest::bytes(b"").to("/test/rotate"));
     }
 
-    /// Sets the behavior: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
+    /// Sets how the provider behaves from now on: `well`, or with a fault such as `away`, `slow` or
+    /// `huge`.
     pub(crate) fn set_mode(&self, mode: &str) {
         self.send(
             &TestHttpRequest::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))),
@@ -99,7 +100,7 @@ impl TestIdentityProvider {
         self.send(&TestHttpRequest::bare("GET", "/test/asked")).json().as_u64().unwrap()
     }
 
-    /// Returns settings that accept the provider's tokens.
+    /// Returns settings of a server that accepts the provider's tokens.
     pub(crate) fn settings(&self) -> String {
         format!(
             "[[oauth]]\nissuer = \"{}\"\naudience = [\"{AUDIENCE}\"]\nalias = \"id\"\n\

@@ -1,4 +1,4 @@
-//! Scopes of tokens, and how a client learns which scope it needs.
+//! Tests of the scopes of tokens, and of how a client learns which scope it needs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{
     HttpServerProcess, TestHttpRequest, TestHttpResponse, call, initialize, legacy, modern,
 };
 
-/// Three scopes; the first allows tools that read files.
+/// Settings with three token scopes. The first scope allows tools that read files.
 const SCOPES: &str = "\
 [[scopes]]
 name = \"files:read\"
@@ -32,7 +32,7 @@ fn write(id: u64) -> Value {
     call(id, "files_write", json!({ "path": format!("{id}.txt"), "content": "x" }))
 }
 
-/// Returns the `resource_metadata` parameter of a challenge.
+/// Returns the `resource_metadata` parameter of the challenge in a response of the server.
 fn metadata_parameter(served: &HttpServerProcess) -> String {
     let addr = served.addr;
     format!("resource_metadata=\"http://{addr}/.well-known/oauth-protected-resource/mcp\"")
@@ -199,7 +199,7 @@ fn a_token_without_the_scope_does_not_see_the_names_of_files() {
     }
 }
 
-/// Returns the URI template of files.
+/// Returns the URI template of file resources that the server lists.
 fn template(served: &HttpServerProcess, provider: &TestIdentityProvider) -> String {
     let token = provider.request_token("ada", "run");
     let all =

@@ -52,8 +52,8 @@ fn served(launch: ServerLaunchOptions, certificate: &Path, key: &Path) -> TlsSer
 }
 
 impl TlsServer {
-    /// Returns the answer to a client that trusts only `certificate`, or `None` if it cannot
-    /// connect.
+    /// Returns the answer to a client that trusts only `certificate`, or `None` if the client
+    /// cannot connect.
     fn answer(&self, certificate: &Path) -> Option<String> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of tokens of a real provider, accepted and refused.
+//! Tests that the server accepts and refuses tokens of a real OpenID provider.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::{
     wait_until,
 };
 
-/// Calls a tool with `token`.
+/// Calls a tool with the bearer token `token`.
 fn call_with_token(served: &HttpServerProcess, token: &str) -> TestHttpResponse {
     let post = TestHttpRequest::mcp(&call(1, "files_exists", json!({ "path": "README.md" })));
     served.send(&post.with("Authorization", &format!("Bearer {token}")))

@@ -1,4 +1,4 @@
-//! Cancelled jobs: queued ones never run, and running ones stop with all their programs.
+//! Tests of cancelled jobs: queued jobs never run, and running jobs stop with all their programs.
 
 use serde_json::{Value, json};
 

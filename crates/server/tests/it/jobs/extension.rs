@@ -1,4 +1,5 @@
-//! MCP tasks as an extension of 2026-07-28: the server decides which calls become tasks.
+//! Tests of MCP tasks as an extension of 2026-07-28, in which the server decides which calls become
+//! tasks.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::support::{
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Returns the metadata of a request that supports tasks.
+/// Returns the `_meta` of a request whose client supports tasks.
 fn task_metadata() -> Value {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     json!({ "io.modelcontextprotocol/clientCapabilities": capabilities })

@@ -1,4 +1,4 @@
-//! Audit records of jobs: one each, with its id, whatever its outcome.
+//! Tests of audit records of jobs: one record for each job, with its id, whatever its outcome.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::support::{
     wait_until,
 };
 
-/// Returns the records of `served` once there are `count`.
+/// Waits until the server `served` has written `count` audit records, and returns them.
 #[track_caller]
 fn records(served: &HttpServerProcess, count: usize) -> Vec<Value> {
     wait_until(&format!("{count} records"), || served.records().len() >= count);
@@ -63,7 +63,7 @@ fn a_refused_start_leaves_one_record_without_a_job() {
     assert!(records.iter().all(|record| record.get("job").is_none()), "{records:?}");
 }
 
-/// Returns the outcomes of the records of job `id`.
+/// Returns the outcomes in the audit records of the job `id`.
 fn outcomes_of(records: &[Value], id: &str) -> Vec<Value> {
     let own = records.iter().filter(|record| record["job"] == id);
     own.map(|record| record["outcome"].clone()).collect()

@@ -1,4 +1,5 @@
-//! Two servers of one workspace: each runs its own jobs, and both show and cancel all.
+//! Tests of two servers of one workspace: each runs its own jobs, and both list and cancel all
+//! jobs.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use crate::support::{
     started_commands, structured, wait_long_for, wait_until_began,
 };
 
-/// Interval at which a server looks for orphaned jobs, and some time to run them.
+/// Interval of 15 s at which a server looks for orphaned jobs, plus 10 s to run them.
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
 fn served(workspace: &TempWorkspace, state: &TempDir) -> HttpServerProcess {
     ServerLaunchOptions::over(workspace).with_state(state).set("limits_programs", 2).served()
 }
 
-/// Slow, because the second server looks every 15 seconds.
+/// Takes long, because the second server looks for orphaned jobs only every 15 seconds.
 #[test]
 fn a_server_runs_jobs_of_another_only_after_that_one_died() {
     let workspace = TempWorkspace::with_commands();
@@ -83,7 +84,7 @@ fn a_queued_and_a_running_job_of_another_server_are_cancelled() {
     assert_eq!(started_commands(&workspace), [&*marker.0, "next"]);
 }
 
-/// Slow, because the second server looks every 15 seconds.
+/// Takes long, because the second server looks for orphaned jobs only every 15 seconds.
 #[test]
 fn a_cancellation_that_a_frozen_server_missed_is_done_by_the_next_server() {
     let workspace = TempWorkspace::with_commands();

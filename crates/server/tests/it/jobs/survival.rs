@@ -17,7 +17,7 @@ fn served(workspace: &TempWorkspace, state: &TempDir, running: usize) -> HttpSer
         .served()
 }
 
-/// Returns the job `id` from `jobs_get`.
+/// Returns the job `id` as the tool `jobs_get` shows it.
 #[track_caller]
 fn get_job(served: &HttpServerProcess, id: &str) -> Value {
     structured(&served.ask(&call(1, "jobs_get", json!({ "job_id": id })))).clone()

@@ -1,4 +1,5 @@
-//! MCP tasks of 2025-11-25: requested with a parameter, with the result fetched later.
+//! Tests of MCP tasks of 2025-11-25, which a call requests with a parameter, and whose result the
+//! client fetches later.
 
 use std::time::{Duration, Instant};
 

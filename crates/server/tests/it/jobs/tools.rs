@@ -1,4 +1,4 @@
-//! The toolset `jobs`, for clients whose protocol has no jobs.
+//! Tests of the toolset `jobs`, for clients whose protocol has no jobs.
 
 use std::time::{Duration, Instant};
 

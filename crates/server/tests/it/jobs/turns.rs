@@ -1,4 +1,4 @@
-//! The order of jobs, and the limits on running ones.
+//! Tests of the order in which jobs run, and of the limits on jobs that run at once.
 
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ fn a_thousand_jobs_all_run_once() {
 struct MultiCallerJobServer(HttpServerProcess);
 
 impl MultiCallerJobServer {
-    /// Starts a server that runs `programs` programs and half as many jobs at once.
+    /// Starts a server that may run `programs` programs and half as many jobs at once.
     fn over(workspace: &TempWorkspace, programs: usize) -> Self {
         let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
         toml += &keys_of(&["ada", "bob"]);

@@ -1,4 +1,4 @@
-//! Tests of questions from the server to the caller, in each era's form (MR and E rows, L20).
+//! Tests of questions from the server to the user, in old and new revisions (MR and E rows, L20).
 //!
 //! The tool `files_write` needs a confirmation here.
 
@@ -10,8 +10,8 @@ use crate::support::{
     converse, job_params, over_both_tuned, refusal, structured,
 };
 
-/// Runs `check` with a client that has these capabilities and a server that asks for confirmation,
-/// in each revision over both transports.
+/// Runs `check` in each revision over both transports. The client has `capabilities`, and the
+/// server asks for confirmations.
 fn check_with_confirmation(
     revisions: impl IntoIterator<Item = &'static str>,
     capabilities: &Value,
@@ -32,7 +32,7 @@ fn check_with_confirmation(
     }
 }
 
-/// Returns the revisions that have forms.
+/// Returns the MCP revisions in which a server can ask questions with forms.
 fn with_forms() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision >= "2025-06-18")
 }
@@ -168,7 +168,7 @@ fn can_fill_in() -> Value {
     meta_with_capabilities(json!({ "elicitation": {} }))
 }
 
-/// Calls `files_write` on `path`, which must ask for input, and returns the result.
+/// Calls `files_write` on `path`. Checks that the server asks for input, and returns that result.
 #[track_caller]
 pub(crate) fn questions(client: &mut TestMcpClient, path: &str) -> Value {
     let mut params =
@@ -181,7 +181,8 @@ pub(crate) fn questions(client: &mut TestMcpClient, path: &str) -> Value {
     reply["result"].clone()
 }
 
-/// Calls `files_write` on `path` again and accepts all questions of `reply`.
+/// Calls `files_write` on `path` again with the request state `state`, and accepts all questions in
+/// `reply`.
 #[track_caller]
 pub(crate) fn agree_again(
     client: &mut TestMcpClient,

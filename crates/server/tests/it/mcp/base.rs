@@ -30,7 +30,7 @@ fn collect_meta_keys(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the results of one request of every kind that is answered with a result.
+/// Returns the result of one request of each type that has a result.
 fn every_result(client: &mut TestMcpClient, workspace: &TempWorkspace) -> Vec<Value> {
     let file = uri(workspace, "README.md");
     let reference = json!({ "type": "ref/prompt", "name": "explain" });

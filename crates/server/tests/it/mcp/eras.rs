@@ -1,5 +1,5 @@
-//! Tests of the era of a request, the order of checks, and the features of each revision (L rows,
-//! section 1.6).
+//! Tests of how the server recognizes a request's revision, of the order of its checks, and of the
+//! features of each revision (L rows, section 1.6).
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::{
     TestMcpClient, initialize, legacy, modern, notification, over_both, structured,
 };
 
-/// Returns a request that names the revision `named`.
+/// Returns a request that names the MCP revision `named`.
 fn request_of(named: &str) -> Value {
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"][mcp_key("protocolVersion")] = json!(named);

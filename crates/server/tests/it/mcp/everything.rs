@@ -1,4 +1,5 @@
-//! The rows that need other kinds of tools than a workspace has; `example-everything` has them.
+//! Tests of rows that need more types of tools than a workspace has. The server
+//! `example-everything` has such tools.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +47,7 @@ fn everything() -> HttpServerProcess {
     ServerLaunchOptions::everything().served()
 }
 
-/// Returns the answer of a client that accepts everything.
+/// Returns the answer of a client that accepts every question of the server.
 fn accept(request: &Value) -> Value {
     match request["method"].as_str().unwrap() {
         "elicitation/create" => {
@@ -82,7 +83,7 @@ fn fill_field(field: &Value) -> Value {
     }
 }
 
-/// Calls `tool` and accepts all its questions.
+/// Calls `tool` and accepts all questions of the server. Returns the answer and the questions.
 #[track_caller]
 fn agree(client: &mut TestMcpClient, tool: &str, arguments: Value) -> (Value, Vec<Value>) {
     converse(client, "tools/call", json!({ "name": tool, "arguments": arguments }), accept)
@@ -391,7 +392,8 @@ fn tl3_sessions_are_notified_of_changed_tools_and_prompts() {
     }
 }
 
-/// Returns a call with an argument that also needs a header.
+/// Returns a call of a tool whose argument `value` clients must repeat in a header. The request has
+/// no such header.
 fn header_call(value: Value) -> TestHttpRequest {
     TestHttpRequest::mcp(&call(1, "test_custom_header", json!({ "value": value })))
 }

@@ -33,7 +33,7 @@ fn check(
 
 const MISMATCH: i64 = -32020;
 
-/// Checks that a response is 403 with no body or an error without an id.
+/// Checks that `response` has the status 403, and either no body or a JSON-RPC error without an id.
 #[track_caller]
 fn is_forbidden(response: &TestHttpResponse) {
     assert_eq!(response.status, 403, "{response:?}");

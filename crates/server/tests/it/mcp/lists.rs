@@ -10,7 +10,7 @@ use crate::support::{
     over_both, over_both_with, text,
 };
 
-/// List methods, each with the key of its items.
+/// Methods that list items, each with the key under which a result has the items.
 const LISTS: [(&str, &str); 4] = [
     ("tools/list", "tools"),
     ("resources/list", "resources"),
@@ -18,7 +18,7 @@ const LISTS: [(&str, &str); 4] = [
     ("prompts/list", "prompts"),
 ];
 
-/// Returns the answers of every page.
+/// Requests all pages of the list `method`, and returns their answers.
 #[track_caller]
 fn pages(client: &mut TestMcpClient, method: &str) -> Vec<Value> {
     let mut pages = Vec::new();
@@ -46,7 +46,7 @@ fn many_files() -> TempWorkspace {
 /// Number of items in a page of a list.
 const PAGE: usize = 200;
 
-/// Returns a workspace with more than a page of tools, files and prompts.
+/// Returns a workspace with so many tools, files and prompts that each list has two pages.
 fn paged() -> TempWorkspace {
     let workspace = TempWorkspace::with_many_tools(PAGE);
     for n in 0..PAGE + 10 {

@@ -1,4 +1,4 @@
-//! Cost of the tool list and of results for a model, and the forms of results.
+//! Tests of the number of tokens of the tool list and of results, and of how results are sent.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,13 @@ use crate::support::{
     MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both_tuned,
 };
 
-/// Most tokens of all listed tools: names, descriptions and input schemas.
+/// Maximum number of tokens of all listed tools, counting only names, descriptions and input
+/// schemas.
 const MODEL_TOKENS_MAX: usize = 5_000;
-/// Most tokens of the whole list.
+/// Maximum number of tokens of the complete answer that lists all tools.
 const LIST_TOKENS_MAX: usize = 7_000;
 
-/// Returns options of a server with the default form of results.
+/// Returns start options of a server that sends results as text, as by default.
 fn with_texts(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     launch.set("server_results", "text")
 }

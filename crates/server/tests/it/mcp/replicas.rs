@@ -10,14 +10,15 @@ use super::asking::{agree_again, questions, with_confirmations};
 use super::code;
 use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, refusal};
 
-/// Writes a session key into `folder` and returns its path.
+/// Writes a session key that consists of `byte` into `folder`, and returns its path.
 fn session_key(folder: &TempDir, byte: u8) -> String {
     let path = folder.path().join(format!("{byte}.key"));
     fs::write(&path, [byte; 32]).unwrap();
     path.display().to_string()
 }
 
-/// Returns a client of a new server with this session key, in its own state folder.
+/// Starts a server with the session key in the file `key` and a state folder of its own. Returns
+/// its client.
 fn replica(workspace: &TempWorkspace, key: &str) -> TestMcpClient {
     TestMcpClient::http(
         with_confirmations(ServerLaunchOptions::over(workspace)).set("server_session_key", key),
@@ -25,7 +26,8 @@ fn replica(workspace: &TempWorkspace, key: &str) -> TestMcpClient {
     )
 }
 
-/// Returns a client of a new server with this session key and this state folder.
+/// Starts a server with the session key in the file `key` and the state folder `state`. Returns its
+/// client.
 fn replica_in(state: &TempDir, workspace: &TempWorkspace, key: &str) -> TestMcpClient {
     let launch = with_confirmations(ServerLaunchOptions::over(workspace)).with_state(state);
     TestMcpClient::http(launch.set("server_session_key", key), MODERN)

@@ -1,6 +1,6 @@
-//! Messages are validated against the schemas of MCP.
+//! Tests that messages are validated against MCP's schemas.
 //!
-//! The packages must be there: `cargo xtask setup` installs them.
+//! The schemas are in npm packages that `cargo xtask setup` installs.
 
 use serde_json::{Value, json};
 

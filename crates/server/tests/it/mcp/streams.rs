@@ -23,7 +23,7 @@ struct ReceivedStreamEvent {
     data: String,
 }
 
-/// Returns the next event with anything in it; `None` at the stream's end.
+/// Returns the next event that has content, or `None` at the end of the stream.
 #[track_caller]
 fn next_event(connection: &mut TestHttpConnection) -> Option<ReceivedStreamEvent> {
     loop {
@@ -51,7 +51,7 @@ fn get(session: &str) -> TestHttpRequest {
     get.with("accept", "text/event-stream").with("mcp-protocol-version", REVISION)
 }
 
-/// Opens a stream with `post`.
+/// Sends `post` and returns the open response stream with its head.
 #[track_caller]
 fn open(client: &TestMcpClient, post: &TestHttpRequest) -> (TestHttpConnection, HttpResponseHead) {
     let TestClientTransport::Http(served) = &client.wire else { unreachable!() };

@@ -1,4 +1,4 @@
-//! Tests of notifications of changes in the stateless revision (SU rows, C1).
+//! Tests of subscriptions to change notifications in the stateless revision (SU rows, C1).
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ use crate::support::{
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
 
-/// A client's open subscriptions: one stream each over HTTP, all on one stream over stdio.
+/// Open subscriptions of a client. Each has its own stream over HTTP, and all share one stream over
+/// stdio.
 enum OpenSubscriptions<'c> {
     Http(&'c HttpServerProcess, Vec<(Value, TestHttpConnection)>),
     Stdio(&'c mut StdioServerProcess),
@@ -26,7 +27,8 @@ impl<'c> OpenSubscriptions<'c> {
         }
     }
 
-    /// Opens the subscription `id` for `wanted` and returns the acknowledged notifications.
+    /// Opens the subscription `id` for the notifications `wanted`. Returns the notifications that
+    /// the server acknowledged.
     #[track_caller]
     fn listen(&mut self, id: impl Into<Value>, wanted: Value) -> Value {
         let id = id.into();

@@ -1,4 +1,4 @@
-//! Tests of requirements on tasks of the extension that no other test covers (TK rows).
+//! Tests of requirements of the tasks extension that no other test covers (TK rows).
 
 use std::collections::HashSet;
 

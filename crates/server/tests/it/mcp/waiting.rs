@@ -1,5 +1,5 @@
-//! Tests of waiting requests, none of which waits for an impossible answer (rows C2, L11, L15, L19,
-//! L20, SU6 and T6).
+//! Tests that no request waits for an answer that can never arrive (rows C2, L11, L15, L19, L20,
+//! SU6 and T6).
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn accept(question: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
 }
 
-/// Returns the answer to `message`; skips all other messages on its stream.
+/// Returns the answer to `message`, and skips all other messages on its stream.
 fn answer_of(connection: &mut TestHttpConnection, message: &Value) -> Value {
     loop {
         let received = connection.event().expect("the stream ended");

@@ -1,10 +1,10 @@
-//! Tests that confined programs end like others.
+//! Tests that confined programs exit like unconfined ones.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Scripts with their exit codes and signals.
+/// Shell scripts, each with its expected exit code and signal.
 const EXITS: &[(&str, i64, Option<&str>)] = &[
     ("exit 0", 0, None),
     ("exit 7", 7, None),

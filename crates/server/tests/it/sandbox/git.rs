@@ -1,4 +1,5 @@
-//! Tests of what git's tools write and run in repositories that others control.
+//! Tests of files that the git tools write and programs that they run in repositories of other
+//! people.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use crate::toolsets_git::{git, repository};
 
 const MCP: &str = ".mcp.json";
 
-/// The start of a shell script that creates a repository in `r`.
+/// Start of a shell script that creates a git repository in the folder `r`.
 const NESTED: &str = "set -e; git init -q r; git -C r config user.name a; \
                       git -C r config user.email a@b; ";
 

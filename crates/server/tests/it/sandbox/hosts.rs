@@ -1,4 +1,4 @@
-//! Tests of programs that may reach chosen hosts, with local servers.
+//! Tests of programs that may only reach some network hosts, with local servers.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -36,18 +36,19 @@ if len(sys.argv) > 2:
         print(type(err).__name__)
 "#;
 
-/// Creates a client whose programs have the settings `sandbox` in the table `[sandbox]`.
+/// Starts a server with the text `sandbox` in its table `[sandbox]`, and returns its client.
 fn client_with(workspace: &TempWorkspace, sandbox: &str) -> TestMcpClient {
     workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
     TestMcpClient::stdio(ServerLaunchOptions::over(workspace), MODERN)
 }
 
-/// Checks whether this system supports a network namespace, which a forwarder needs.
+/// Returns true if this system supports network namespaces, which the network forwarder needs.
 pub(super) fn can_forward(workspace: &TempWorkspace) -> bool {
     has_layer(&mut confined_client(workspace, "workspace"), "network")
 }
 
-/// Returns an empty workspace if this system supports what a forwarder needs.
+/// Returns an empty workspace if this system supports network namespaces, which the network
+/// forwarder needs.
 pub(super) fn forwarding_workspace() -> Option<TempWorkspace> {
     let workspace = TempWorkspace::new();
     can_forward(&workspace).then_some(workspace)
@@ -63,7 +64,8 @@ pub(super) fn python(
     run(client, json!({ "command": "/usr/bin/python3", "args": args }))
 }
 
-/// Starts an HTTP server that answers `count` requests with their `Host` header.
+/// Starts an HTTP server that answers `count` requests with their `Host` header. Returns its port
+/// and its thread.
 pub(super) fn answer_requests(count: usize) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

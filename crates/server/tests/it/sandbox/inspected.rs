@@ -1,4 +1,5 @@
-//! Tests of programs whose requests over TLS the forwarder checks one by one, with a local server.
+//! Tests of programs whose TLS requests the network forwarder checks one by one, with a local
+//! server.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,18 +18,18 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::hosts::{FETCH, can_forward, python};
 use super::*;
 
-/// The secret of the credential in these tests.
+/// Secret that the network forwarder adds to requests in these tests.
 const SECRET: &str = "s3cret-0123456789";
-/// The commit in the answers of the git server.
+/// Commit id in the answers of the git server.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// An HTTPS server for `one.localhost`. It answers a GET request with its `Authorization` header,
 /// and any other request with the length of the body.
 struct TlsTarget {
     port: u16,
-    /// The heads of the requests.
+    /// Heads of the requests that the server received.
     received: Arc<Mutex<Vec<String>>>,
-    /// The file with the certificate of the server's authority.
+    /// File with the certificate of the authority that signed the server's certificate.
     authority: PathBuf,
     _folder: TempDir,
 }
@@ -69,13 +70,13 @@ impl TlsTarget {
         Self { port, received, authority: file, _folder: folder }
     }
 
-    /// Returns the URL of `path`.
+    /// Returns the URL of `path` on this server.
     fn url(&self, path: &str) -> String {
         format!("https://one.localhost:{}{path}", self.port)
     }
 
-    /// Creates a client whose programs have the settings `sandbox`, in which `HOST` stands for this
-    /// server. toolgate trusts `authority`.
+    /// Starts a toolgate server with the text `sandbox` in its settings, in which `HOST` stands for
+    /// this HTTPS server. It trusts the certificate `authority`. Returns its client.
     fn client_trusting(
         &self,
         workspace: &TempWorkspace,
@@ -88,8 +89,8 @@ impl TlsTarget {
         TestMcpClient::stdio(launch.env("REGISTRY_TOKEN", SECRET), MODERN)
     }
 
-    /// Creates a client whose programs have the settings `sandbox`, in which `HOST` stands for this
-    /// server.
+    /// Starts a toolgate server with the text `sandbox` in its settings, in which `HOST` stands for
+    /// this HTTPS server. Returns its client.
     fn client(&self, workspace: &TempWorkspace, sandbox: &str) -> TestMcpClient {
         self.client_trusting(workspace, sandbox, &self.authority)
     }
@@ -105,7 +106,7 @@ impl TlsTarget {
     }
 }
 
-/// Answers the requests on a connection.
+/// Answers the requests on one connection, and appends their heads to `received`.
 fn serve(
     stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -154,7 +155,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// The settings of programs that reach one folder of the server, with a credential.
+/// Settings that let programs reach one folder of the HTTPS server, with a credential.
 const ONE_FOLDER: &str = "hosts = [\"HOST/acme/*\"]\n[[sandbox.credentials]]\n\
      host = \"HOST/acme/*\"\nvalue = \"Bearer ${REGISTRY_TOKEN}\"";
 

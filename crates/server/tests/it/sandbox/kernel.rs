@@ -1,5 +1,5 @@
-//! Tests of system calls that would leave the sandbox's view of the file system, or reach more of
-//! the kernel.
+//! Tests of system calls that would escape the sandbox's file system view, or use more kernel
+//! features than the sandbox allows.
 
 use super::*;
 

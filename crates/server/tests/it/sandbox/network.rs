@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use super::*;
 
-/// A script that tries to reach each address, and prints the result of each.
+/// Python script that tries to connect to each address in its arguments, and prints the results.
 const REACH: &str = r#"
 import socket, sys
 for spec in sys.argv[1:]:

@@ -1,5 +1,5 @@
-//! Tests of the examples in the guide to the network, with the real programs: MCP servers that `npx`
-//! and `uvx` download from a registry on this machine, and a server of a PostgreSQL database.
+//! Tests of the examples in the network guide, with the real programs: MCP servers that `npx` and
+//! `uvx` download from a local registry, and an MCP server for a PostgreSQL database.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, copy};
@@ -80,8 +80,8 @@ fn servers_that_npx_and_uvx_download_reach_their_registry_and_api_and_no_other_h
     }
 }
 
-/// Connects a port of this machine to the Unix socket `socket`, until the test process ends. Returns
-/// the port.
+/// Forwards connections from a local port to the Unix socket `socket`, until the test process ends.
+/// Returns the port.
 fn serve_socket_on_port(socket: PathBuf) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Tests of paths that a program can influence because it may write to their folders.
+//! Tests of paths that a program can change because it may write to a folder on the path.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! Tests of presets of hosts, which stand for the settings of package managers, and of the package
+//! Tests of host presets, which allow the hosts in the settings of package managers, and of package
 //! caches.
 
 use super::hosts::{
@@ -7,8 +7,8 @@ use super::hosts::{
 use super::*;
 use crate::support::path;
 
-/// Creates a client with the settings `sandbox` in the table `[sandbox]`, and with the home folder
-/// `home`.
+/// Starts a server with the text `sandbox` in its table `[sandbox]`, and with the home folder
+/// `home`. Returns its client.
 fn client_at_home(workspace: &TempWorkspace, home: &TempWorkspace, sandbox: &str) -> TestMcpClient {
     workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
     let launch = ServerLaunchOptions::over(workspace).env("HOME", home.root()).env("PATH", path());

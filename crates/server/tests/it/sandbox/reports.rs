@@ -1,10 +1,10 @@
-//! Tests of the reports of an incomplete sandbox.
+//! Tests of the server's reports that its sandbox is incomplete.
 
 use std::fs;
 
 use super::*;
 
-/// A command that runs another one without writable control groups.
+/// Command prefix that runs another command without writable control groups.
 const WITHOUT_GROUPS: &[&str] = &[
     "unshare",
     "--mount",

@@ -1,4 +1,4 @@
-//! Tests of programs that reach an SSH server with keys of the user's agent, with a local server.
+//! Tests of programs that reach a local SSH server with keys of the user's SSH agent.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use super::hosts::{forwarding_workspace, python};
 use super::*;
 
-/// The SSH server of Debian, which must be named by its absolute path.
+/// Path of Debian's SSH server, which only starts if called by its absolute path.
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// A script that sends messages, in hexadecimal, to the agent socket and prints the type of each
-/// answer. All messages use one connection.
+/// Python script that sends messages, in hexadecimal, to the SSH agent's socket and prints the type
+/// of each answer. All messages use one connection.
 const ASK_AGENT: &str = r#"
 import os, socket, struct, sys
 agent = socket.socket(socket.AF_UNIX)
@@ -31,7 +31,7 @@ for text in sys.argv[1:]:
     print(agent.recv(length, socket.MSG_WAITALL)[0])
 "#;
 
-/// An SSH server for `one.localhost` with a git repository, and the agent of a user who has two
+/// SSH server for `one.localhost` with a git repository, and the SSH agent of a user who has two
 /// keys. The server accepts both keys.
 struct SshTarget {
     port: u16,
@@ -110,8 +110,9 @@ impl SshTarget {
         format!("ssh://{}@{host}:{port}{}", user(), path.display())
     }
 
-    /// Creates a client whose programs may use the server, which has the key in `host_key`, with
-    /// the key `allowed` as `users`.
+    /// Starts a toolgate server whose programs may log in to the SSH server as `users` with the key
+    /// `allowed`. The SSH server must have the host key in the file `host_key`. Returns the
+    /// toolgate client.
     fn client_with(&self, workspace: &TempWorkspace, host_key: &str, users: &str) -> TestMcpClient {
         let host = format!("one.localhost:{}", self.port);
         let (host_key, key) = (self.key(host_key), self.fingerprint("allowed.pub"));
@@ -126,12 +127,13 @@ impl SshTarget {
         TestMcpClient::stdio(launch.env("SSH_AUTH_SOCK", self.path("agent")), MODERN)
     }
 
-    /// Creates a client whose programs may use the server as the user of this test.
+    /// Starts a toolgate server whose programs may log in to the SSH server as the user of this
+    /// test. Returns the toolgate client.
     fn client(&self, workspace: &TempWorkspace) -> TestMcpClient {
         self.client_with(workspace, "host.pub", &format!("\"{}\"", user()))
     }
 
-    /// Returns the number of keys that the user's agent has.
+    /// Returns the number of keys in the user's SSH agent.
     fn key_count(&self) -> usize {
         let mut command = Command::new("ssh-add");
         let output = command.env("SSH_AUTH_SOCK", self.path("agent")).arg("-l").output().unwrap();
@@ -162,13 +164,13 @@ fn create_repository(folder: &Path) {
     git(&["-C", "source", "push", "-q", "../acme/x.git", "main"]);
 }
 
-/// Runs `command` and expects its success.
+/// Runs `command` and panics if it fails.
 fn succeed(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Returns the name of the user of this test, as whom the SSH server lets it log in.
+/// Returns the name of the user who runs the test. The SSH server lets only this user log in.
 fn user() -> String {
     let output = Command::new("id").arg("-un").output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -179,7 +181,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the fields `fields` of an SSH message.
+/// Returns `fields` encoded as fields of an SSH message.
 fn fields(fields: &[&[u8]]) -> Vec<u8> {
     let field = |field: &&[u8]| {
         let length = u32::try_from(field.len()).unwrap();

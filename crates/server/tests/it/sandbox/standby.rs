@@ -1,5 +1,5 @@
-//! Tests of standby helpers: a prepared view is up to date when a program starts, and no helper is
-//! left behind.
+//! Tests of helper processes that prepare a sandbox in advance: the prepared file system is up to
+//! date when a program starts, and no helper is left behind.
 
 use std::env::temp_dir;
 use std::fs;
@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::support::{StdioServerProcess, TestClientTransport, binary, wait_until};
 
-/// Returns the process ids of the helpers of the server with the id `server`, including those that
-/// wait for the next program.
+/// Returns the process ids of the sandbox helpers of the server process `server`, including those
+/// that wait for the next program.
 fn helpers(server: u32) -> Vec<i32> {
     let is_helper = |pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -25,7 +25,8 @@ fn helpers(server: u32) -> Vec<i32> {
     pids.filter(|pid| is_helper(*pid)).collect()
 }
 
-/// Returns the executables of the helpers of the server with the id `server`.
+/// Returns the paths of the executables that the sandbox helpers of the server process `server`
+/// run.
 fn helper_executables(server: u32) -> Vec<PathBuf> {
     let links = helpers(server).into_iter().map(|pid| fs::read_link(format!("/proc/{pid}/exe")));
     links.flatten().collect()

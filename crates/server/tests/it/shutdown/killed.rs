@@ -1,4 +1,4 @@
-//! A server that is killed at any time leaves no processes of its programs.
+//! Tests that a server that is killed at any time leaves no processes of its programs.
 
 use std::fs;
 use std::thread::sleep;
@@ -12,7 +12,8 @@ use crate::support::{
     call, descendants, is_alive, structured, wait_until, wait_until_closed,
 };
 
-/// A program in the middle of a call, and another that it left in a session of its own.
+/// Program that a call is running, and another program that the first one started in a session of
+/// its own.
 struct InterruptedCallProcesses {
     workspace: TempWorkspace,
     main: ProcessMarker,
@@ -28,7 +29,7 @@ impl InterruptedCallProcesses {
         }
     }
 
-    /// Returns the arguments of `exec_run` that start the programs.
+    /// Returns the arguments of `exec_run` that start both programs.
     fn arguments(&self) -> Value {
         let script = "setsid sh -c 'sleep \"$0\" &' \"$2\" >/dev/null 2>&1; exec sleep \"$1\"";
         json!({ "command": script, "shell": true, "args": [self.main.0, self.left.0] })
@@ -57,12 +58,13 @@ impl InterruptedCallProcesses {
     }
 }
 
-/// Launches a server that does not confine its programs: only its keeper ends them if it is killed.
+/// Returns start options of a server without a sandbox. If this server is killed, only its helper
+/// process `toolgate-keeper` ends the programs.
 fn launch_unconfined(workspace: &TempWorkspace) -> ServerLaunchOptions {
     ServerLaunchOptions::over(workspace).set("sandbox_profile", "off")
 }
 
-/// Returns the keepers of the server `pid`.
+/// Returns the process ids of the `toolgate-keeper` helpers of the server `pid`.
 fn keepers(pid: u32) -> Vec<u32> {
     let mut keepers = descendants(pid);
     keepers.retain(|child| name(*child) == "toolgate-keeper" && parent(*child) == Some(pid));
@@ -194,7 +196,7 @@ fn killing_a_server_does_not_end_the_programs_of_another() {
     assert_eq!(keeper(other_server.pid), other_keeper);
 }
 
-/// A server that runs another server, both in the middle of a call.
+/// Server that runs another server as its program, both with a call in progress.
 struct NestedServers {
     outer: InterruptedCallProcesses,
     inner: InterruptedCallProcesses,

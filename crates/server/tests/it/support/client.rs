@@ -1,4 +1,4 @@
-//! Client for both transports, in any revision.
+//! MCP client for tests, over both transports and in any revision.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use super::{
     TestHttpRequest, TestHttpResponse, TestServerProcess, initialize, notification, request,
 };
 
-/// A client after its handshake, if its revision has one.
+/// MCP client whose connection is ready: after its handshake, if its revision has one.
 pub(crate) struct TestMcpClient {
     pub(crate) wire: TestClientTransport,
     pub(crate) revision: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct TestMcpClient {
     serial: u64,
     /// Capabilities that the client declares.
     capabilities: Value,
-    /// Answer to `initialize`, or null.
+    /// Server's answer to `initialize`, or null in a revision without it.
     pub(crate) opened: Value,
 }
 
@@ -42,7 +42,8 @@ pub(crate) fn over_both_with(
     over_both_tuned(workspace, |launch| settings.iter().fold(launch, set), check);
 }
 
-/// Runs `check` over both transports in the newest revision, with servers started as `tune` says.
+/// Runs `check` over both transports in the newest revision. `tune` changes the start options of
+/// the servers.
 pub(crate) fn over_both_tuned(
     workspace: &TempWorkspace,
     tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
@@ -93,7 +94,7 @@ impl TestMcpClient {
         client
     }
 
-    /// Returns a request of this client's revision with an id of its own.
+    /// Returns a request in the format of the client's revision, with the client's next id.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
         let mut message = request(self.revision, self.serial, method, params);
@@ -125,7 +126,8 @@ impl TestMcpClient {
         }
     }
 
-    /// Sends one invalid message, which may be accepted, and returns the answer.
+    /// Sends one message that violates its schema but that the server may accept, and returns the
+    /// answer.
     #[track_caller]
     pub(crate) fn exchange_malformed(&mut self, message: &Value) -> Value {
         let post = self.post(message).malformed();
@@ -138,7 +140,7 @@ impl TestMcpClient {
         }
     }
 
-    /// Sends bytes as a line or a body and returns the answer.
+    /// Sends bytes as a line or an HTTP body, and returns the answer.
     #[track_caller]
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Value {
         match &mut self.wire {
@@ -179,7 +181,7 @@ impl TestMcpClient {
         }
     }
 
-    /// Returns the tools of every page, one request a page.
+    /// Requests all pages of the tool list, and returns the tools.
     #[track_caller]
     pub(crate) fn tools(&mut self) -> Vec<Value> {
         let mut tools = Vec::new();

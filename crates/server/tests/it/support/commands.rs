@@ -1,9 +1,9 @@
-//! Declared commands for jobs, and how tests observe and control them.
+//! Declared commands that tests run as jobs, and functions to observe and control them.
 
 use super::{TempWorkspace, wait_until};
 
-/// Declared commands. A command that waits does so for the file `go`, and each writes its `name` to
-/// the file `ran` when it begins.
+/// Settings that declare the commands of job tests. Each command writes its `name` to the file
+/// `ran` when it begins. Some commands wait until the file `go` exists.
 pub(crate) const COMMANDS: &str = r#"
 [command."work.wait"]
 about = "Waits."
@@ -69,7 +69,7 @@ args = { name = "string!", code = "string=0" }
 progress = 'step (\d+)/(\d+)'
 "#;
 
-/// Lets waiting commands continue.
+/// Creates the file `go`, so that waiting commands continue.
 pub(crate) fn let_continue(workspace: &TempWorkspace) {
     workspace.put("go", "");
 }

@@ -1,10 +1,11 @@
-//! Client that answers the server's questions.
+//! Sends a request, and answers the questions that the server asks before its result.
 
 use serde_json::{Value, json};
 
 use super::{MODERN, TestClientTransport, TestMcpClient};
 
-/// Sends a request and answers the server's questions; returns the answer and the questions.
+/// Sends a request, and answers each question of the server with `answer`. Returns the final answer
+/// and the questions.
 #[track_caller]
 pub(crate) fn converse(
     client: &mut TestMcpClient,

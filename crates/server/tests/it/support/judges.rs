@@ -1,11 +1,12 @@
-//! Comparisons with other implementations, which are in `tests/judges`.
+//! Runs the programs in `tests/judges`, which compare toolgate with other implementations.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::binary;
 
-/// Runs the judge `name`, which starts the binary itself, and checks that it reports no failure.
+/// Runs the program `name` in `tests/judges`, which starts toolgate itself. Checks that it reports
+/// no failure.
 #[track_caller]
 pub(crate) fn run_judge(name: &str, args: &[&str]) {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();

@@ -1,8 +1,8 @@
-//! Servers whose callers have API keys.
+//! Settings of servers whose callers have API keys.
 
 use sha2::{Digest, Sha256};
 
-/// Returns settings that give each name the key `NAME-key`.
+/// Returns settings in which each caller in `names` has the API key `NAME-key`.
 pub(crate) fn keys_of(names: &[&str]) -> String {
     let key = |name: &&str| {
         let digest = Sha256::digest(format!("{name}-key"));

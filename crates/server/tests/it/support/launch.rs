@@ -1,4 +1,4 @@
-//! The binary as a process: started with its own home, ended by its pid.
+//! Starts toolgate as a process with its own home folder, and ends it by its process id.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -15,16 +15,16 @@ use tempfile::TempDir;
 
 use super::{HttpServerProcess, StdioServerProcess, TempWorkspace, wait_for, wait_until};
 
-/// Options for starting the binary over a workspace.
+/// Options with which a test starts toolgate in a workspace.
 pub(crate) struct ServerLaunchOptions {
     root: PathBuf,
     workspace: Option<TempWorkspace>,
     env: Vec<(String, OsString)>,
     args: Vec<OsString>,
     wrapper: Vec<OsString>,
-    /// The example server to start instead of the binary.
+    /// Path of the example server, if it is started instead of toolgate.
     example: Option<PathBuf>,
-    /// The copy of the binary to start.
+    /// Path of a copy of the toolgate program, if the copy is started instead.
     copy: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl ServerLaunchOptions {
         Self { workspace: Some(workspace.clone()), ..Self::at(workspace.root()) }
     }
 
-    /// Prepares a launch over an existing folder.
+    /// Returns options to start toolgate in the existing folder `root`.
     pub(crate) fn at(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -46,13 +46,13 @@ impl ServerLaunchOptions {
         }
     }
 
-    /// Starts `copy`, a copy of the binary.
+    /// Starts `copy`, a copy of the toolgate program.
     pub(crate) fn copy(mut self, copy: &Path) -> Self {
         self.copy = Some(copy.to_owned());
         self
     }
 
-    /// Returns options that start `example-everything`, which has tools of every kind and no
+    /// Returns options that start `example-everything`, a server with one tool of each type and no
     /// settings.
     pub(crate) fn everything() -> Self {
         let example = binary().with_file_name("example-everything");
@@ -61,7 +61,7 @@ impl ServerLaunchOptions {
         Self { example: Some(example), ..Self::at(Path::new("/")) }
     }
 
-    /// Sets a setting, e.g. `limits_wait_ms`.
+    /// Sets the setting `setting`, for example `limits_wait_ms`, to `value`.
     pub(crate) fn set(mut self, setting: &str, value: impl Display) -> Self {
         let name = format!("TOOLGATE_{}", setting.to_uppercase());
         self.env.push((name, value.to_string().into()));
@@ -89,7 +89,7 @@ impl ServerLaunchOptions {
         self
     }
 
-    /// Starts the binary through another program, which must `exec` it.
+    /// Starts toolgate through the program `wrapper`, which must `exec` toolgate.
     pub(crate) fn through(mut self, wrapper: &[&str]) -> Self {
         self.wrapper = wrapper.iter().map(OsString::from).collect();
         self
@@ -114,7 +114,7 @@ impl ServerLaunchOptions {
         HttpServerProcess { addr, server }
     }
 
-    /// Starts `toolgate serve` with these flags only, without waiting until it listens.
+    /// Starts `toolgate serve` with only the flags `flags`. Does not wait until the server listens.
     pub(crate) fn serve_with_flags(self, flags: &[&str]) -> TestServerProcess {
         let mut command = self.command("serve", flags);
         command.stdin(Pipe::null()).stdout(Pipe::null());
@@ -169,8 +169,8 @@ impl ServerLaunchOptions {
     }
 }
 
-/// Names the settings file in `folder`, if there is one, which makes the server trust it. Trusts
-/// the schemas in `folder` for the home of `command`.
+/// Makes `command` trust the settings file in `folder`, if there is one, by naming it. Also runs
+/// `toolgate trust` for the schemas in `folder`.
 pub(crate) fn trust_config(command: &mut Command, folder: &Path) {
     let file = folder.join("toolgate.toml");
     if file.exists() {
@@ -186,17 +186,17 @@ pub(crate) fn trust_config(command: &mut Command, folder: &Path) {
     }
 }
 
-/// Returns the binary under test.
+/// Returns the path of the toolgate program under test.
 pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_toolgate"))
 }
 
-/// Returns the `PATH` variable of the tests and the server.
+/// Returns the `PATH` variable that the tests and the server use.
 pub(crate) fn path() -> OsString {
     std::env::var_os("PATH").unwrap()
 }
 
-/// Running process of the tested binary. It is killed when dropped.
+/// Running toolgate process of a test. Dropping this value kills the process.
 pub(crate) struct TestServerProcess {
     pub(crate) pid: u32,
     child: Mutex<Child>,
@@ -236,12 +236,12 @@ impl TestServerProcess {
         &self.root
     }
 
-    /// Returns everything that the binary has written to standard error so far.
+    /// Returns all text that toolgate has written to standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Returns the audit log's lines so far.
+    /// Returns the lines of the audit log so far.
     pub(crate) fn records(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap_or_default();
         // The last line may be incomplete.
@@ -249,7 +249,7 @@ impl TestServerProcess {
         full.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Returns the outcomes of the first `count` calls once there are that many.
+    /// Waits until the audit log has `count` calls, and returns their outcomes.
     #[track_caller]
     pub(crate) fn outcomes(&self, count: usize) -> Vec<String> {
         let records = || self.records().len() >= count;

@@ -1,10 +1,10 @@
-//! MCP messages, written by hand.
+//! MCP messages that tests build by hand.
 
 use serde_json::{Value, json};
 
 use super::ProcessMarker;
 
-/// Empty list of messages.
+/// Empty list of messages, for tests that expect none.
 pub(crate) const NOTHING: [Value; 0] = [];
 
 /// Stateless revision of MCP.
@@ -68,7 +68,7 @@ pub(crate) fn structured(answer: &Value) -> &Value {
     &answer["result"]["structuredContent"]
 }
 
-/// Returns the message of a refused call, from an error or a failed result.
+/// Returns the error message of a refused call, from an error or a failed result.
 #[track_caller]
 pub(crate) fn refusal(answer: &Value) -> String {
     if let Some(message) = answer["error"]["message"].as_str() {
@@ -81,14 +81,14 @@ pub(crate) fn refusal(answer: &Value) -> String {
 /// Returns arguments of `exec_run` for a program that prints `began`, waits for the file `go`, and
 /// prints `went`.
 ///
-/// It also writes the files `began` and `went`.
+/// The program also creates the files `began` and `went`.
 pub(crate) fn waits_for_go(marker: &ProcessMarker) -> Value {
     let script =
         "echo began | tee began; until [ -e go ]; do sleep 0.02; done; echo went | tee went";
     json!({ "command": script, "shell": true, "args": [marker.0] })
 }
 
-/// Returns arguments of `exec_run` for a program that sleeps for minutes.
+/// Returns arguments of `exec_run` for a program that sleeps for five minutes.
 pub(crate) fn sleeps(marker: &ProcessMarker) -> Value {
     json!({ "command": "sleep", "args": [marker.0] })
 }

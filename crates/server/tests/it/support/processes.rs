@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{wait_for, wait_until};
 
-/// A unique argument by which a program is found.
+/// Unique command-line argument by which tests find a program.
 ///
-/// It is a number, so that `sleep` takes it: some 300 seconds.
+/// The argument is a number, so that `sleep` accepts it. It means about 300 seconds.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessMarker(pub(crate) String);
 
@@ -18,7 +18,7 @@ impl ProcessMarker {
         Self(format!("300.{:07}{serial:03}", std::process::id()))
     }
 
-    /// Returns the processes that have the marker on their command line.
+    /// Returns the ids of the processes that have the marker on their command line.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let has = |pid: &u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -27,7 +27,7 @@ impl ProcessMarker {
         pids().filter(has).collect()
     }
 
-    /// Waits until a program with the marker runs.
+    /// Waits until a program with the marker runs, and returns its process id.
     #[track_caller]
     pub(crate) fn wait_until_running(&self) -> u32 {
         wait_for("the program starts", || self.pids().first().copied())
@@ -40,12 +40,12 @@ impl ProcessMarker {
     }
 }
 
-/// Returns true if `pid` runs. A zombie does not.
+/// Returns true if the process `pid` runs. A zombie does not run.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(_, state)| state != 'Z')
 }
 
-/// Returns every living process that `pid` started, and what those started.
+/// Returns all living descendants of the process `pid`.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let children: Vec<u32> = pids()
         .filter(|child| stat(*child).is_some_and(|(parent, state)| parent == pid && state != 'Z'))
@@ -53,14 +53,14 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.clone()).collect()
 }
 
-/// Returns the most memory in KiB that the process `pid` has held, with its code. Compare two
-/// readings of one process: how much code is resident depends on how it was compiled. The number
-/// may shrink a little, since the kernel counts by processor.
+/// Returns the peak resident memory of the process `pid` in KiB, including its code. The share of
+/// the code depends on the compiler, so compare only two readings of one process. Readings may
+/// shrink a little, because the kernel counts per processor.
 pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmHWM:")
 }
 
-/// Returns the memory in KiB that the process `pid` holds now, without its code.
+/// Returns the current resident memory of the process `pid` in KiB, without its code.
 pub(crate) fn held_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "RssAnon:")
 }
@@ -76,7 +76,7 @@ fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the parent and the state of a process.
+/// Returns the parent's id and the state of the process `pid`.
 fn stat(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything.

@@ -21,7 +21,7 @@ use super::{MODERN, REVISIONS};
 
 const PACKAGE: &str = ".tools/node/node_modules/@modelcontextprotocol/conformance/dist/index.js";
 
-/// Methods of extensions of the newest revision, for which there are no schemas.
+/// Methods of extensions of the newest MCP revision. MCP has no schemas for them.
 const EXTENSIONS: [&str; 7] = [
     "tasks/get",
     "tasks/update",
@@ -41,7 +41,7 @@ pub(crate) fn for_revision(revision: &str) -> Option<&'static RevisionSchemas> {
     *all.entry(revision.to_owned()).or_insert_with(read)
 }
 
-/// Validates a message from a client against the schema of `revision`.
+/// Checks a message from a client against the schema of `revision`. Panics if it is invalid.
 #[track_caller]
 pub(crate) fn check_to_server(revision: &str, message: &Value) {
     let faults =
@@ -49,8 +49,8 @@ pub(crate) fn check_to_server(revision: &str, message: &Value) {
     assert!(faults.is_empty(), "invalid message from a test in {revision}: {faults:#?}\n{message}");
 }
 
-/// Validates a message from the server against the schema of `revision`; `method` is the one that
-/// it answers.
+/// Checks a message from the server against the schema of `revision`. Panics if it is invalid.
+/// `method` is the method of the request that the message answers, if any.
 #[track_caller]
 pub(crate) fn check_from_server(revision: &str, method: Option<&str>, message: &Value) {
     let faults = for_revision(revision)
@@ -67,13 +67,13 @@ pub(crate) struct RevisionSchemas {
     revision: String,
     whole: &'static Value,
     registry: Registry<'static>,
-    /// Key of the definitions in the schema.
+    /// Name of the JSON member that contains the definitions of the schema.
     definitions: &'static str,
-    /// Definitions of requests and notifications by method.
+    /// Names of the definitions of requests and notifications, by method.
     requests: BTreeMap<String, String>,
-    /// Definitions of results by the method they answer.
+    /// Names of the definitions of results, by the method of the request.
     results: BTreeMap<String, String>,
-    /// Definitions of errors by code.
+    /// Names of the definitions of errors, by code.
     errors: BTreeMap<i64, String>,
     compiled: Mutex<HashMap<String, Arc<Validator>>>,
 }
@@ -135,7 +135,7 @@ impl RevisionSchemas {
         self.requests.keys().map(String::as_str)
     }
 
-    /// Returns the faults of a message from a client.
+    /// Returns the schema violations of a message from a client.
     pub(crate) fn client_faults(&self, message: &Value) -> Vec<String> {
         match message {
             Value::Array(several) => self.batch(several, |one| self.client_faults(one)),
@@ -144,7 +144,8 @@ impl RevisionSchemas {
         }
     }
 
-    /// Returns the faults of a message from the server that answers `method`.
+    /// Returns the schema violations of a message from the server, which answers `method` if that
+    /// is set.
     pub(crate) fn server_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         match message {
             Value::Array(several) => self.batch(several, |one| self.server_faults(None, one)),
@@ -160,7 +161,8 @@ impl RevisionSchemas {
         several.iter().flat_map(check).collect()
     }
 
-    /// Returns the faults of a request or notification from `side`.
+    /// Returns the schema violations of a request or notification. `side` names the sender: client
+    /// or server.
     fn method_faults(&self, side: &str, message: &Value) -> Vec<String> {
         let method = message["method"].as_str().unwrap_or_default();
         let kind = if message.get("id").is_some() { "Request" } else { "Notification" };
@@ -180,7 +182,7 @@ impl RevisionSchemas {
         if envelope.is_empty() { self.faults(name, message) } else { envelope }
     }
 
-    /// Returns true if `side` may send messages of the definition `name`.
+    /// Returns true if the definition `name` is one that `side` (client or server) may send.
     fn may_send(&self, side: &str, kind: &str, name: &str) -> bool {
         let union = &self.whole[self.definitions][format!("{side}{kind}")];
         let wanted = format!("#/{}/{name}", self.definitions);
@@ -197,7 +199,7 @@ impl RevisionSchemas {
         }
     }
 
-    /// Returns the faults of an answer to `method`.
+    /// Returns the schema violations of an answer to a request of `method`.
     fn response_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         if let Some(error) = message.get("error") {
             let typed = error["code"].as_i64().and_then(|code| self.errors.get(&code));
@@ -221,8 +223,8 @@ impl RevisionSchemas {
         faults
     }
 
-    /// Returns `message` with an id if it is null, since older schemas do not allow a null id in
-    /// errors.
+    /// Returns `message`, with another id if it is null, because older schemas do not allow errors
+    /// with a null id.
     fn with_id(&self, message: &Value) -> Value {
         let mut message = message.clone();
         if self.revision.as_str() < "2025-11-25" && message["id"].is_null() {
@@ -235,7 +237,7 @@ impl RevisionSchemas {
         if self.whole[self.definitions].get(new).is_some() { new } else { old }
     }
 
-    /// Returns the faults of `value` against the definition `name`.
+    /// Returns the violations of the definition `name` in `value`.
     fn faults(&self, name: &str, value: &Value) -> Vec<String> {
         let mut compiled = self.compiled.lock().unwrap();
         let compile = || Arc::new(self.compile(name));
@@ -254,7 +256,8 @@ impl RevisionSchemas {
     }
 }
 
-/// Allows fractions in forms: the published schemas have integers there, unlike the specification.
+/// Allows fractions in the numbers of forms. Published schemas only have integers, unlike the
+/// specification.
 fn allow_fractions(definitions: &mut Value) {
     let bounds = ["minimum", "maximum", "default"];
     let bounds = bounds.map(|bound| format!("/NumberSchema/properties/{bound}/type"));
@@ -269,14 +272,15 @@ fn allow_fractions(definitions: &mut Value) {
     }
 }
 
-/// The URI of the schema in the registry.
+/// URI under which the validator knows the schema.
 const SCHEMA: &str = "mcp:schema";
 
 fn draft(definitions: &str) -> Draft {
     if definitions == "$defs" { Draft::Draft202012 } else { Draft::Draft7 }
 }
 
-/// Returns the schema of `revision` in the package's only file, which is minified JavaScript.
+/// Returns the schema of `revision` from the conformance package, whose only file is minified
+/// JavaScript.
 fn find_schema(package: &str, revision: &str) -> Value {
     // A definition that each revision has and its predecessor has not.
     let marks = [
@@ -298,7 +302,7 @@ fn find_schema(package: &str, revision: &str) -> Value {
     found.unwrap_or_else(|| panic!("the conformance package has no schema of {revision}"))
 }
 
-/// Reads a constant JavaScript literal; `None` if it computes something.
+/// Reads a constant JavaScript literal. Returns `None` for an expression that computes a value.
 struct JavaScriptLiteralReader<'t> {
     rest: &'t str,
 }
@@ -338,7 +342,8 @@ impl JavaScriptLiteralReader<'_> {
         }
     }
 
-    /// Reads items from the opening bracket up to `end`.
+    /// Reads a list from its opening bracket up to the character `end`. Calls `one` to read each
+    /// item.
     fn each(&mut self, end: char, mut one: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.rest = &self.rest[1..];
         while !self.rest.starts_with(end) {
@@ -391,19 +396,19 @@ impl JavaScriptLiteralReader<'_> {
     }
 }
 
-/// Validates the messages on one connection between a client and the server.
+/// Checks the messages on one connection between a client and the server against MCP's schemas.
 #[derive(Default)]
 pub(crate) struct McpMessageChecker {
-    /// The session that the handshake opened.
+    /// Session of the connection, if a handshake opened one.
     session: Option<Arc<CheckedMcpSession>>,
-    /// Requests of the client by their id as JSON.
+    /// Unanswered requests of the client, by their id as JSON.
     pending: HashMap<String, UnansweredClientRequest>,
 }
 
-/// MCP session as its handshake opened it.
+/// MCP session, with the revision that its handshake agreed on.
 struct CheckedMcpSession {
     revision: &'static str,
-    /// Requests of the server by their id as JSON.
+    /// Methods of the server's unanswered requests, by their id as JSON.
     server_requests: Mutex<HashMap<String, String>>,
 }
 
@@ -411,11 +416,11 @@ struct CheckedMcpSession {
 struct UnansweredClientRequest {
     revision: &'static str,
     method: String,
-    /// The message, to be validated once it is accepted.
+    /// Message to validate once the server accepts it. `None` if it is invalid on purpose.
     message: Option<Value>,
 }
 
-/// All sessions over HTTP, each of which may have many connections.
+/// All HTTP sessions by id. A session may have many connections.
 static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<CheckedMcpSession>>>> =
     LazyLock::new(Mutex::default);
 
@@ -428,12 +433,12 @@ impl McpMessageChecker {
         self.session = Some(Arc::new(session));
     }
 
-    /// Marks the following messages as part of the session `id`, or of none.
+    /// Assigns the following messages to the session `id`, or to no session.
     pub(crate) fn use_session(&mut self, id: Option<&str>) {
         self.session = id.and_then(|id| SESSIONS.lock().unwrap().get(id).cloned());
     }
 
-    /// Records a message of the client. Validates it if `valid` says that it should be valid.
+    /// Records a message of the client. Validates it unless `valid` is false.
     #[track_caller]
     pub(crate) fn sent(&mut self, message: &Value, valid: bool) {
         for message in messages_of(message) {
@@ -466,7 +471,8 @@ impl McpMessageChecker {
         );
     }
 
-    /// Validates a message of the server; `opened` is the session that it opens.
+    /// Validates a message of the server. `opened` is the id of the session that the message opens,
+    /// if any.
     #[track_caller]
     pub(crate) fn received(&mut self, message: &Value, opened: Option<&str>) {
         for message in messages_of(message) {
@@ -527,7 +533,7 @@ impl McpMessageChecker {
         check_from_server(revision, Some(&request.method), message);
     }
 
-    /// Returns the revision of a client's message, if it has one.
+    /// Returns the MCP revision that applies to a client's message, if it is known.
     fn revision(&self, message: &Value) -> Option<&'static str> {
         match message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion") {
             Some(named) => known_revision(named),

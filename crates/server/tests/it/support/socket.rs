@@ -1,4 +1,4 @@
-//! A client over a WebSocket, which reads nothing until it is asked to.
+//! WebSocket client for tests, which reads only when a test asks for a message.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,12 +17,12 @@ pub(crate) struct TestWebSocket {
     line: WebSocket<TcpStream>,
 }
 
-/// Way in which a WebSocket ended.
+/// Describes how a WebSocket ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WebSocketEnd {
-    /// The socket was closed by a handshake with this code.
+    /// The server closed the WebSocket with a closing handshake and this code.
     Closed(u16),
-    /// The socket was closed without a closing handshake.
+    /// The connection broke without a closing handshake.
     Cut,
 }
 
@@ -33,7 +33,7 @@ impl HttpServerProcess {
         TestWebSocket::open(self.addr, target).unwrap_or_else(|status| panic!("{target}: {status}"))
     }
 
-    /// Returns the status with which the WebSocket at `target` is refused.
+    /// Returns the HTTP status with which the server refuses to open the WebSocket at `target`.
     #[track_caller]
     pub(crate) fn refused_socket(&self, target: &str) -> u16 {
         match TestWebSocket::open(self.addr, target) {
@@ -64,7 +64,7 @@ impl TestWebSocket {
         self.send_text(&message.to_string());
     }
 
-    /// Sends any text.
+    /// Sends `text` as one message, even if it is not JSON.
     #[track_caller]
     pub(crate) fn send_text(&mut self, text: &str) {
         self.line.send(Message::text(text)).unwrap();
@@ -119,7 +119,7 @@ impl TestWebSocket {
         }
     }
 
-    /// Returns all messages up to and including the first that `is_last`.
+    /// Returns all messages up to and including the first for which `is_last` returns true.
     #[track_caller]
     pub(crate) fn read_until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! Client over standard input and output.
+//! Client of a server over standard input and output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::schemas::McpMessageChecker;
 use super::{PATIENCE, TestServerProcess};
 
-/// Running `toolgate stdio` with its one client, which reads nothing until it is asked to.
+/// Running `toolgate stdio` and its client. The client reads only when a test asks for a message.
 pub(crate) struct StdioServerProcess {
     server: TestServerProcess,
     input: Option<ChildStdin>,
@@ -57,23 +57,24 @@ impl StdioServerProcess {
         self.put(format!("{message}\n").as_bytes());
     }
 
-    /// Sends an invalid message that may be accepted.
+    /// Sends one message that violates its schema but that the server may accept.
     pub(crate) fn send_malformed(&mut self, message: &Value) {
         self.checker.sent(message, false);
         self.put(format!("{message}\n").as_bytes());
     }
 
-    /// Closes the input; sent requests are still answered.
+    /// Closes the server's input. The server still answers requests that were already sent.
     pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// Takes the input, so that another thread can write to it.
+    /// Returns the pipe to the server's input, so that another thread can write to it.
     pub(crate) fn take_input(&mut self) -> ChildStdin {
         self.input.take().unwrap()
     }
 
-    /// Stops reading for good: the server's next write fails.
+    /// Closes the reading end of the server's output for good, so that the server's next write
+    /// fails.
     pub(crate) fn close_output(&mut self) {
         assert!(self.lines.is_none(), "a thread reads already");
         self.output = None;
@@ -145,7 +146,7 @@ impl Deref for StdioServerProcess {
     }
 }
 
-/// Reads the lines of `output` on a thread of their own.
+/// Reads the lines of `output` on a new thread, which sends them to the returned receiver.
 pub(crate) fn lines_of(output: ChildStdout) -> Receiver<Vec<u8>> {
     let (say, lines) = channel();
     thread::spawn(move || {

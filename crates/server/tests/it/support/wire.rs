@@ -1,4 +1,4 @@
-//! A client over HTTP/1.1 that sends exactly the given bytes.
+//! HTTP/1.1 client for tests that sends exactly the bytes of a test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::schemas::McpMessageChecker;
 use super::{MODERN, PATIENCE, TestServerProcess, wait_until};
 
-/// Running `toolgate serve`, with its address.
+/// Running `toolgate serve`, and the address on which it listens.
 pub(crate) struct HttpServerProcess {
     pub(crate) addr: SocketAddr,
     pub(crate) server: TestServerProcess,
@@ -55,19 +55,20 @@ impl Deref for HttpServerProcess {
     }
 }
 
-/// HTTP request, with methods that change it.
+/// HTTP request of a test, with methods that change its headers and target.
 #[derive(Debug, Clone)]
 pub(crate) struct TestHttpRequest {
     method: String,
     target: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
-    /// True if the body should be a valid message.
+    /// True if the body should be a valid MCP message.
     valid: bool,
 }
 
 impl TestHttpRequest {
-    /// Returns a message to `/mcp`, with the headers its revision asks for.
+    /// Returns a POST request with `message` to `/mcp`, with the headers that the message's
+    /// revision requires.
     pub(crate) fn mcp(message: &Value) -> Self {
         let post = Self { valid: true, ..Self::bytes(message.to_string().as_bytes()) };
         let version = "io.modelcontextprotocol/protocolVersion";
@@ -88,7 +89,7 @@ impl TestHttpRequest {
         }
     }
 
-    /// Returns a POST request to `/mcp` with any bytes as body.
+    /// Returns a POST request to `/mcp` with the bytes `body`.
     pub(crate) fn bytes(body: &[u8]) -> Self {
         let post = Self {
             method: "POST".to_owned(),
@@ -125,7 +126,7 @@ impl TestHttpRequest {
         self
     }
 
-    /// Marks the body as invalid; it may still be accepted.
+    /// Marks the body as invalid on purpose. The server may still accept it.
     pub(crate) fn malformed(self) -> Self {
         Self { valid: false, ..self }
     }
@@ -134,7 +135,7 @@ impl TestHttpRequest {
         Self { target: target.to_owned(), ..self }
     }
 
-    /// Passes the message to `checker` if it is one of MCP's.
+    /// Passes the body to `checker` if it is an MCP message.
     #[track_caller]
     fn check_with(&self, checker: &mut McpMessageChecker) {
         let value = |name: &str| {
@@ -157,7 +158,8 @@ impl TestHttpRequest {
         }
     }
 
-    /// Returns the bytes of the request to `addr`. Adds a `Host` header if there is none.
+    /// Returns the bytes of the request to the server at `addr`. Adds a `Host` header if there is
+    /// none.
     pub(crate) fn to_bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -174,7 +176,7 @@ impl TestHttpRequest {
 pub(crate) struct TestHttpConnection {
     pub(crate) stream: TcpStream,
     addr: SocketAddr,
-    /// Bytes that were read from the connection but not used yet.
+    /// Bytes that were read from the connection but not yet returned.
     buffer: Vec<u8>,
     checker: McpMessageChecker,
 }
@@ -207,7 +209,7 @@ impl TestHttpConnection {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Writes bytes; ignores errors.
+    /// Writes `bytes` to the connection, and ignores errors.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -270,7 +272,7 @@ impl TestHttpConnection {
         }
     }
 
-    /// Returns the next message of an event stream; `None` at its end.
+    /// Returns the next message of an event stream, or `None` at the end of the stream.
     #[track_caller]
     pub(crate) fn event(&mut self) -> Option<Value> {
         loop {
@@ -292,7 +294,7 @@ impl TestHttpConnection {
         (size > 0).then_some(chunk)
     }
 
-    /// Returns the bytes up to and including `end`.
+    /// Reads and returns all bytes up to and including `end`.
     #[track_caller]
     fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
@@ -311,14 +313,15 @@ impl TestHttpConnection {
         self.buffer.drain(..count).collect()
     }
 
-    /// Returns the bytes until the server closes the connection, which it must.
+    /// Returns all bytes until the server closes the connection. Panics if the server keeps it
+    /// open.
     #[track_caller]
     pub(crate) fn read_until_closed(&mut self) -> Vec<u8> {
         while self.read_more() {}
         std::mem::take(&mut self.buffer)
     }
 
-    /// Waits for more bytes or the end; returns whether there were bytes.
+    /// Waits for more bytes or the end of the connection. Returns true if there were bytes.
     #[track_caller]
     fn read_more(&mut self) -> bool {
         let mut bytes = [0; 8192];
@@ -386,7 +389,7 @@ impl TestHttpResponse {
         events(&self.text())
     }
 
-    /// Returns the messages in the response.
+    /// Returns all MCP messages in the response.
     fn messages(&self) -> Vec<Value> {
         let is = |kind: &str| self.header("content-type").is_some_and(|value| value == kind);
         if self.is_stream() {
@@ -400,7 +403,8 @@ impl TestHttpResponse {
             .collect()
     }
 
-    /// Returns the message in the response, or the last message of its stream.
+    /// Returns the MCP message in the response, or the last message if the response is an event
+    /// stream.
     #[track_caller]
     pub(crate) fn message(&self) -> Value {
         if self.is_stream() { self.events().pop().unwrap() } else { self.json() }
@@ -414,7 +418,7 @@ fn events(text: &str) -> Vec<Value> {
     datas.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// Waits until the server refuses connections.
+/// Waits until the server at `addr` refuses connections.
 #[track_caller]
 pub(crate) fn wait_until_closed(addr: SocketAddr) {
     wait_until("connections are refused", || TcpStream::connect(addr).is_err());

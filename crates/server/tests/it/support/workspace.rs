@@ -1,4 +1,4 @@
-//! Folder that a test serves.
+//! Temporary folder that a test serves with toolgate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 const README: &str = "# A workspace\n\nIt is small.\n";
 
-/// A folder with a `README.md`, deleted with the last clone.
+/// Temporary folder with a `README.md`. The folder is deleted when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct TempWorkspace(Arc<TempDir>);
 
@@ -21,7 +21,7 @@ impl TempWorkspace {
         Self(Arc::new(folder)).file("README.md", README)
     }
 
-    /// Adds a file and its parent folders.
+    /// Adds a file with `content`, and its parent folders.
     pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         self.put(name, content);
         self
@@ -33,7 +33,8 @@ impl TempWorkspace {
         fs::write(path, content).unwrap();
     }
 
-    /// Adds `count` commands, `a.t000` and so on, which come first in every list of tools.
+    /// Returns a workspace that declares `count` commands with the names `a.t000` and so on, which
+    /// come first in every list of tools.
     pub(crate) fn with_many_tools(count: usize) -> Self {
         let command = |at| {
             format!(

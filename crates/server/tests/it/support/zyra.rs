@@ -1,4 +1,4 @@
-//! Zyra's wire as its clients use it, and the program Zyra.
+//! HTTP requests of Zyra's clients, and the path of the real Zyra program.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::{HttpServerProcess, TestHttpRequest, TestHttpResponse, wait_for};
 
-/// Returns parameters of a call that starts a job.
+/// Returns `tools/call` parameters that start `tool` as a job.
 pub(crate) fn job_params(tool: &str, arguments: Value) -> Value {
     json!({ "name": tool, "arguments": arguments, "mode": "async" })
 }
 
-/// Returns the real program Zyra.
+/// Returns the path of the real Zyra program.
 #[track_caller]
 pub(crate) fn zyra() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn zyra() -> PathBuf {
     zyra
 }
 
-/// Checks that a discovered command has a name in Zyra's form and the schema of an object.
+/// Checks the name, the description and the schema of a command that Zyra's discovery lists.
 #[track_caller]
 pub(crate) fn check_command(command: &Value) {
     let name = command["name"].as_str().unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn check_command(command: &Value) {
 }
 
 impl HttpServerProcess {
-    /// Sends one request to `/v1/mcp`.
+    /// Sends one JSON-RPC request to Zyra's endpoint `/v1/mcp`.
     #[track_caller]
     pub(crate) fn rpc(&self, method: &str, params: Value) -> TestHttpResponse {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -44,7 +44,7 @@ impl HttpServerProcess {
         self.send(&post.without("accept"))
     }
 
-    /// Returns the result of one request to `/v1/mcp`.
+    /// Sends one JSON-RPC request to Zyra's endpoint `/v1/mcp`, and returns its result.
     #[track_caller]
     pub(crate) fn result(&self, method: &str, params: Value) -> Value {
         let mut answer = self.rpc(method, params).json();

@@ -1,4 +1,4 @@
-//! Lines that `toolgate serve` prints: calls, upstreams and failed authentication.
+//! Tests of lines that `toolgate serve` prints about calls, upstreams and failed authentication.
 
 use serde_json::{Value, json};
 

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// A parsed text: each sample by its name and labels, as they are written.
+/// Parsed metrics page: the value of each sample, by its name and labels as written on the page.
 pub(super) struct MetricsExposition {
     pub(super) samples: BTreeMap<String, f64>,
 }
 
 impl MetricsExposition {
-    /// Parses `text`.
+    /// Parses the metrics page `text`. Panics if it breaks a rule of OpenMetrics.
     #[track_caller]
     pub(super) fn parse(text: &str) -> Self {
         let lines = text.strip_suffix("# EOF\n").expect("it ends with `# EOF`");
@@ -61,7 +61,7 @@ impl MetricsExposition {
         *self.samples.get(key).unwrap_or_else(|| panic!("no {key} in\n{}", names()))
     }
 
-    /// Returns all samples of `name`, by their labels.
+    /// Returns all samples of the metric `name`, by their labels.
     pub(super) fn samples_of(&self, name: &str) -> BTreeMap<String, f64> {
         let samples = self.samples.iter().filter_map(|(key, value)| {
             let labels = key.strip_prefix(name)?;

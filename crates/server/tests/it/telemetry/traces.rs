@@ -14,14 +14,14 @@ use crate::support::{
     TestMcpClient, call, modern, structured, wait_until,
 };
 
-/// A collector of OTLP over HTTP, with a configured answer.
+/// Collector of OTLP trace spans over HTTP, whose answer a test configures.
 struct TraceCollector {
     addr: SocketAddr,
     requests: Arc<Mutex<Vec<Value>>>,
 }
 
 impl TraceCollector {
-    /// Starts a collector that answers with `status`, or never.
+    /// Starts a collector that answers each request with the HTTP `status`, or never answers.
     fn answering(status: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
@@ -102,7 +102,7 @@ fn traced(id: u64, flags: &str) -> Value {
     modern(id, "tools/call", params)
 }
 
-/// Returns `TRACEPARENT` from the environment of the program that `answer` is about.
+/// Returns the variable `TRACEPARENT` of the program whose output is in `answer`.
 fn program_parent(answer: &Value) -> String {
     let stdout = structured(answer)["stdout"].as_str().unwrap().to_owned();
     assert!(stdout.contains("TRACESTATE=a=b"), "{stdout}");

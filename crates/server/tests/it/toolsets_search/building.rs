@@ -10,7 +10,8 @@ use crate::support::{
     wait_long_for,
 };
 
-/// Returns a workspace with `files` additional files, so that reading them takes a while.
+/// Returns a workspace with `files` files in addition to the corpus, so that indexing takes a
+/// while.
 pub(crate) fn large(files: usize) -> TempWorkspace {
     let workspace = TempWorkspace::new();
     for file in 0..files {

@@ -1,4 +1,4 @@
-//! Texts on which a grammar crashes, and the processes that parse.
+//! Tests of texts on which a tree-sitter grammar crashes, and of the processes that parse texts.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn definition(client: &mut TestMcpClient, name: &str) -> (String, u64) {
     (first["path"].as_str().unwrap().to_owned(), first["line"].as_u64().unwrap())
 }
 
-/// Checks that the log reports the crash on `bad.rb`, and no other.
+/// Checks that the log reports the crash on `bad.rb` once, and no other crash.
 #[track_caller]
 fn is_reported_once(client: &TestMcpClient) {
     let report = "the parser of `bad.rb` crashed";
@@ -35,7 +35,7 @@ fn is_reported_once(client: &TestMcpClient) {
     assert_eq!(log.matches("the parser of").count(), 1, "{log}");
 }
 
-/// Returns the process ids of the parsers of the server.
+/// Returns the ids of the server's processes that parse texts.
 fn parsers(client: &TestMcpClient) -> Vec<u32> {
     let is_parser = |pid: &u32| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Documents that callers store: searching, replacing, removing and keeping them.
+//! Tests of documents that callers store: searching, replacing, removing and keeping them.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

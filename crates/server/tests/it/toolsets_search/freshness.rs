@@ -1,4 +1,5 @@
-//! Freshness of an index: the next search finds saved files, and only changes are read again.
+//! Tests of fresh results: the next search finds saved files, and only changed files are read
+//! again.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ fn pid(client: &TestMcpClient) -> u32 {
     }
 }
 
-/// Returns the files that the server has open.
+/// Returns the paths of the files that the server has open.
 fn open_files(client: &TestMcpClient) -> Vec<String> {
     let folder = format!("/proc/{}/fd", pid(client));
     let links = fs::read_dir(folder).unwrap().flatten();
@@ -76,8 +77,8 @@ fn a_saved_function_is_found_for_every_way_of_saving() {
     });
 }
 
-/// The largest median time to find a saved file. The benchmark measures it; this only checks that
-/// nothing waits for a timer.
+/// Largest median time until a search finds a saved file. The benchmark measures the exact time.
+/// The tests only check that no timer delays it.
 const SOON: Duration = Duration::from_secs(1);
 
 #[test]

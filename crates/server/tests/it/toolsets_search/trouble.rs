@@ -1,4 +1,4 @@
-//! Searches with unreadable files, invalid vectors and invalid models.
+//! Tests of searches with unreadable files, invalid vectors and invalid models.
 
 use std::fs;
 use std::sync::Arc;

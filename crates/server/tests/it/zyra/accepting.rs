@@ -1,4 +1,4 @@
-//! Tests of the answer that accepts a job, and of the addresses in it.
+//! Tests of the answer that accepts a job, and of the URLs in it.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support::{ServerLaunchOptions, TempWorkspace, job_params, let_continue};
 
-/// The limit in a debug build beside other tests. A release build alone takes a few milliseconds.
+/// Time limit for accepting a job, in a debug build beside other tests. A release build alone takes
+/// a few milliseconds.
 const ACCEPT_TIME_MAX: Duration = Duration::from_millis(200);
 
 #[test]

@@ -89,7 +89,7 @@ fn s4_34_an_invalid_request_is_refused_and_the_socket_stays_open() {
     }
 }
 
-/// Returns the progress of the job `id` until its end.
+/// Returns the progress messages of the job `id` until its end.
 #[track_caller]
 fn progress(socket: &mut TestWebSocket, id: &str) -> Vec<Value> {
     let mut messages = socket.read_until(|message| message["params"].get("status").is_some());

@@ -1,4 +1,4 @@
-//! Tests of a job's files: the manifest, downloads one by one and in a zip, and refusals.
+//! Tests of a job's files: the manifest, downloads one by one and in a zip archive, and refusals.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -106,7 +106,8 @@ fn s4_45_the_download_of_a_job_without_files_is_its_output() {
     check_downloads(&served, &id, &[("output.txt", b"began\nwent\n")]);
 }
 
-/// Checks that manifest, download, `output_file`, `?file=` and `?zip=1` of a job give `files`.
+/// Checks that manifest, download, `output_file`, `?file=` and `?zip=1` of the job `id` return
+/// exactly `files`.
 #[track_caller]
 fn check_downloads(served: &HttpServerProcess, id: &str, files: &[(&str, &[u8])]) {
     let manifest = served.get(&format!("/jobs/{id}/manifest")).json();

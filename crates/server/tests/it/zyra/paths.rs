@@ -1,4 +1,4 @@
-//! Tests of a job by its path: its state, and its cancellation.
+//! Tests of requests to the URL path of a job: its state, and its cancellation.
 
 use serde_json::{Value, json};
 

@@ -9,7 +9,8 @@ use crate::support::{
     HttpServerProcess, ServerLaunchOptions, TempWorkspace, check_command, path, zyra,
 };
 
-/// Creates the data that the examples draw, and the map, which Zyra would otherwise download.
+/// Python script that creates the sample data of the examples, and the map that Zyra would
+/// otherwise download.
 const PREPARE: &str = "
 import sys, pathlib, numpy, shapefile
 root, home = map(pathlib.Path, sys.argv[1:])
@@ -22,8 +23,8 @@ for name in ['physical/ne_110m_coastline', 'cultural/ne_110m_admin_0_boundary_li
     (maps / (name + '.prj')).write_text('')
 ";
 
-/// Serves the pack of Zyra's commands over a workspace with the examples' sample. With `key`, the
-/// server requires that key.
+/// Starts a server with the pack of Zyra's commands, in a workspace with the sample data. If `key`
+/// is set, the server requires this API key.
 fn served(workspace: &TempWorkspace, key: Option<&str>) -> HttpServerProcess {
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
     let pack = pack.canonicalize().unwrap();
@@ -53,8 +54,8 @@ stages:
       output: frames.json
 "#;
 
-/// Runs an example in the workspace and returns its output. Only the port is changed, because other
-/// tests use it at the same time.
+/// Runs a documented example in the workspace and returns its output. Changes only the port,
+/// because other tests use the documented one at the same time.
 #[track_caller]
 fn run_example(served: &HttpServerProcess, example: &str, job: &str) -> String {
     assert_eq!(example.matches("127.0.0.1:8000").count(), 1, "{example}");
@@ -75,7 +76,7 @@ fn result(served: &HttpServerProcess, example: &str) -> Value {
     answer["result"].clone()
 }
 
-/// Returns the PNG at `path`, and removes the file.
+/// Reads the PNG file at `path`, deletes it, and returns its content.
 #[track_caller]
 fn take_png(path: &Path) -> Vec<u8> {
     let png = std::fs::read(path).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the WebSocket of a job: it sends the whole job to every watcher.
+//! Tests of the WebSocket of a job, which sends all messages of the job to each watcher.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{
     WebSocketEnd, let_continue,
 };
 
-/// Job that a test watches over a WebSocket, with its server.
+/// Job that a test watches over a WebSocket, and the server that runs it.
 struct WatchedZyraJob {
     workspace: TempWorkspace,
     served: HttpServerProcess,
@@ -16,7 +16,8 @@ struct WatchedZyraJob {
 }
 
 impl WatchedZyraJob {
-    /// Starts a job that waits half way, or, if `queued`, in the queue.
+    /// Starts a job that prints, waits, and exits with `code`. If `queued` is true, the job stays
+    /// in the queue instead.
     fn new(queued: bool, code: &str) -> Self {
         let workspace = TempWorkspace::with_commands();
         let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
@@ -35,7 +36,7 @@ impl WatchedZyraJob {
     }
 }
 
-/// Merges messages: joins texts, and keeps the last of other values.
+/// Merges the members of all messages: joins texts, and keeps the last of other values.
 fn merged(messages: &[Value]) -> Map<String, Value> {
     let mut all = Map::new();
     for (key, value) in messages.iter().flat_map(|message| message.as_object().unwrap()) {
@@ -47,7 +48,7 @@ fn merged(messages: &[Value]) -> Map<String, Value> {
     all
 }
 
-/// Checks the messages of a job from its start to its end.
+/// Checks that the messages report the job `id` from its start to its end.
 #[track_caller]
 fn check_whole((messages, ended): (Vec<Value>, WebSocketEnd), id: &str) {
     assert_eq!(ended, WebSocketEnd::Closed(1000));

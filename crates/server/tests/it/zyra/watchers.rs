@@ -9,8 +9,8 @@ use crate::support::{
     let_continue, peak_memory_kib, wait_long_for, wait_until,
 };
 
-/// Number of bytes that exceeds the buffers of the kernel and the server for a client, but not the
-/// stored output.
+/// Number of bytes that a job prints. It exceeds the client's buffers in the kernel and the server,
+/// but not the limit on stored output.
 const OUTPUT_BYTES: usize = 7 << 20;
 
 #[test]

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 use super::super::{CommandDeclarationSource, CommandSettings, load_commands};
 use super::{declaration, load};
 
-/// Checks that loading `text` fails at the location `place` with a message that contains `part`.
+/// Checks that loading the settings `text` fails at the location `place` with a message that
+/// contains `part`.
 fn check(text: &str, place: &str, part: &str) {
     let err = load(text).expect_err(text).to_string();
     let expected = format!("toolgate.toml:{place}: ");

@@ -1,4 +1,4 @@
-//! Tests of the folder of prompts and its changes.
+//! Tests of the folder of prompt files, and of changes in it.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Tests of an index whose engine fails or is slow.
+//! Tests of the search service with an engine that fails or is slow.
 
 use std::collections::BTreeMap;
 use std::fs;

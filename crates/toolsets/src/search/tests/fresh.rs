@@ -1,4 +1,4 @@
-//! Tests of the freshness of an index, the files that it skips, and its limits.
+//! Tests that search results are up to date, and of skipped files and limits of an index.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Tests of the inputs and limits of the tools.
+//! Tests of the inputs and limits of the search tools.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

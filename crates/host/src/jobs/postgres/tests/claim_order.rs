@@ -1,4 +1,4 @@
-//! Tests of the order and choice of the jobs that a server claims.
+//! Tests that a server claims the right jobs, in the right order.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Tests of writes that reach the database after their job has begun again.
+//! Tests of writes of an earlier attempt that reach the database after another server has restarted
+//! the job.
 
 use super::*;
 

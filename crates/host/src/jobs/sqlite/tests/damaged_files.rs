@@ -1,4 +1,4 @@
-//! Tests of files that the store refuses, and of the permissions of its folder.
+//! Tests of database files that the job store refuses, and of the permissions of its folder.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests that files of older versions are migrated.
+//! Tests that database files of older toolgate versions are migrated.
 
 use super::*;
 use crate::jobs::store::JobQuestionContext;

@@ -1,4 +1,4 @@
-//! Measures the store: `cargo test --release -p toolgate-host store_speed -- --ignored
+//! Measures the SQLite job store: `cargo test --release -p toolgate-host store_speed -- --ignored
 //! --nocapture`.
 #![allow(clippy::cast_precision_loss, reason = "a rate is not exact")]
 

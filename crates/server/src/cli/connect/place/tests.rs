@@ -1,4 +1,4 @@
-//! Tests that edits of settings keep the rest of the text.
+//! Tests that edits of a client's settings keep the rest of the text.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The adapter as its clients start it: in a folder, with an environment, over three streams.
+//! Starts the Synesthetic adapter as its clients do: in a folder, with environment variables, over
+//! three standard streams.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::support::{PATIENCE, binary, lines_of, path, wait_for};
 
-/// The folders of schemas and examples in a checkout that has them as a submodule.
+/// Path of the schemas folder in a client's checkout that has `synesthetic-schemas` as a submodule.
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 pub(super) const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 
@@ -38,7 +39,7 @@ pub(super) fn put(folder: &Path, name: &str, content: &str) {
     fs::write(path, content).unwrap();
 }
 
-/// Returns a request as one line, without the line feed.
+/// Returns a JSON-RPC request as one line, without the line feed.
 pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String {
     let id = id.into();
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
@@ -52,7 +53,8 @@ pub(super) struct SynestheticAdapterOptions {
 }
 
 impl SynestheticAdapterOptions {
-    /// Prepares an adapter in `folder`, with a ready file of its own and no other variable.
+    /// Prepares an adapter in `folder` with a temporary ready file. The environment has no other
+    /// variable of the contract.
     pub(super) fn at(folder: &Path) -> Self {
         let home = TempDir::with_prefix("toolgate-s0-home-").unwrap();
         let ready = home.path().join("mcp.ready");
@@ -135,7 +137,7 @@ impl SynestheticAdapterProcess {
         self.log.lock().unwrap().clone()
     }
 
-    /// Sends `bytes` unchanged.
+    /// Sends `bytes` unchanged to the adapter.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         self.input.as_mut().unwrap().write_all(bytes).unwrap();
     }
@@ -151,7 +153,7 @@ impl SynestheticAdapterProcess {
         self.receive_within(PATIENCE).expect("the adapter closed its end")
     }
 
-    /// Receives the next frame within `bound`; `None` if the adapter closed its output.
+    /// Receives the next frame within `bound`. Returns `None` if the adapter closed its output.
     #[track_caller]
     pub(super) fn receive_within(&mut self, bound: Duration) -> Option<String> {
         let line = match self.lines().recv_timeout(bound) {
@@ -167,13 +169,13 @@ impl SynestheticAdapterProcess {
         Some(line.to_owned())
     }
 
-    /// Stops reading for good: the adapter's next write fails.
+    /// Closes the reading end for good, so that the adapter's next write fails.
     pub(super) fn stop_reading(&mut self) {
         assert!(self.lines.is_none(), "a thread reads already");
         self.output = None;
     }
 
-    /// Returns the lines of standard output; starts the thread that reads them.
+    /// Returns the receiver of output lines. Starts the thread that reads them on the first call.
     fn lines(&mut self) -> &Receiver<Vec<u8>> {
         let output = &mut self.output;
         self.lines.get_or_insert_with(|| lines_of(output.take().expect("standard output is open")))

@@ -1,4 +1,4 @@
-//! Tests of the sources of schemas and examples, and of the time at which they are read.
+//! Tests of where the adapter finds schemas and examples, and of when it reads them.
 
 use std::collections::BTreeMap;
 use std::fs;

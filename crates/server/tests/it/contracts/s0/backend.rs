@@ -1,4 +1,4 @@
-//! A backend as a separate process, which behaves as a test tells it to.
+//! Asset backend as a separate process, whose answers a test can change.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -40,7 +40,7 @@ impl AssetBackendProcess {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Sets how the backend answers from now on.
+    /// Sets the answer that the backend gives to each later request.
     pub(super) fn behave(&mut self, behaviour: Value) {
         self.ask(&json!({ "behave": behaviour }));
     }

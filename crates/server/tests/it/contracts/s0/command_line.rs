@@ -1,4 +1,4 @@
-//! The command line: validation of one asset file, and the version and help of the binary.
+//! Tests of the adapter's command line: validation of one asset file, version and help.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::adapter::{EXAMPLES, SynestheticAdapterOptions, fixture, folder, put};
 
-/// Runs the binary with `args` in `folder`; returns its report as JSON and its exit code.
+/// Runs toolgate with `args` in `folder`. Returns its report as JSON and its exit code.
 #[track_caller]
 fn validate(folder: &Path, args: &[&str]) -> (Value, i32) {
     let output = SynestheticAdapterOptions::at(folder).command(args).output().unwrap();

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::adapter::{SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, line};
 
-/// Returns the operations of a patch, each of a shape that RFC 6902 and the contract have.
+/// Returns the patch operations from `base` to `new`. Checks that RFC 6902 and the contract allow
+/// each operation.
 #[track_caller]
 pub(super) fn patch(
     adapter: &mut SynestheticAdapterProcess,
@@ -27,7 +28,8 @@ pub(super) fn patch(
     result["patch"].as_array().unwrap().clone()
 }
 
-/// Returns the sort key of an operation: by path, then remove, add, replace.
+/// Returns the sort key of a patch operation: its path, then its type in the order remove, add,
+/// replace.
 pub(super) fn sort_key(op: &Value) -> (String, usize) {
     let rank = ["remove", "add", "replace"].iter().position(|name| op["op"] == *name).unwrap();
     (op["path"].as_str().unwrap().to_owned(), rank)

@@ -1,4 +1,4 @@
-//! Synesthetic frames over HTTP, answered as over standard input and output.
+//! Tests of Synesthetic frames over HTTP, which get the same answers as over standard streams.
 
 use std::net::SocketAddr;
 

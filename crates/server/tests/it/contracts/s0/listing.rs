@@ -1,4 +1,5 @@
-//! Lists and lookups: their shape, their order, and what is not found.
+//! Tests of lists and lookups of assets: their JSON structure, their order, and errors for missing
+//! items.
 
 use serde_json::{Value, json};
 
@@ -10,8 +11,8 @@ fn missing() -> Value {
     json!({ "ok": false, "reason": "not_found" })
 }
 
-/// Returns the values of `keys` of each item; checks that all are strings and that there are no
-/// others.
+/// Returns the values of `keys` of each item in `list`. Checks that all values are strings, and
+/// that items have no other keys.
 #[track_caller]
 fn rows<const N: usize>(result: &Value, list: &str, keys: [&str; N]) -> Vec<[String; N]> {
     let fields: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();

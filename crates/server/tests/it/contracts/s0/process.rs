@@ -1,4 +1,4 @@
-//! The process: its ready file, its log lines, and how it ends.
+//! Tests of the adapter process: its ready file, its log lines, and how it ends.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn s0_28_59_the_ready_file_is_in_tmp_by_default() {
 
 #[test]
 fn s0_30_75_the_ready_file_is_removed_however_the_adapter_ends() {
-    /// Way in which a test ends the adapter.
+    /// Event with which a test makes the adapter exit.
     #[derive(Debug, Clone, Copy)]
     enum AdapterStopCause {
         Input,

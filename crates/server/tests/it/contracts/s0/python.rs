@@ -1,4 +1,4 @@
-//! Validation and patches compared with other implementations in Python.
+//! Compares validation and patches with other implementations, which are written in Python.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ fn adapter_with(schemas: &[(&str, Value)]) -> (SynestheticAdapterProcess, tempfi
     (SynestheticAdapterOptions::at(at.path()).ready(), at)
 }
 
-/// Listener that counts the connections it gets.
+/// Listener that counts incoming connections.
 struct ConnectionCountingListener {
     listener: TcpListener,
     address: SocketAddr,
@@ -38,7 +38,8 @@ impl ConnectionCountingListener {
         Self { address: listener.local_addr().unwrap(), listener }
     }
 
-    /// Returns the number of connections since the last call; the kernel queues them until then.
+    /// Returns the number of new connections since the last call. The kernel queues connections
+    /// between calls.
     fn connections(&self) -> usize {
         std::iter::from_fn(|| self.listener.accept().ok()).count()
     }
@@ -52,7 +53,8 @@ fn connections_to_the_counter_are_counted() {
     drop(caller);
 }
 
-/// Returns the path and message of each error, in order; checks their shape.
+/// Returns the path and the message of each validation error, in order. Checks the structure of
+/// each error.
 #[track_caller]
 fn errors(result: &Value) -> Vec<(String, String)> {
     assert_eq!(result["ok"], false, "{result}");

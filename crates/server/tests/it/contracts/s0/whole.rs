@@ -1,4 +1,4 @@
-//! The contract as a whole: its documents, and a test for every requirement.
+//! Tests of the guide to the Synesthetic contract, and that each requirement has a test.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Frames: their ids, their size, their spelling, and malformed ones.
+//! Tests of Synesthetic frames: ids, sizes, spelling, and malformed frames.
 
 use serde_json::{Value, json};
 

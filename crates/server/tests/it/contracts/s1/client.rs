@@ -1,4 +1,4 @@
-//! A client of the envelope over HTTP and stdio, and validation of its answers in Python.
+//! Client of the envelope dialect over HTTP and stdio, and validation of its answers in Python.
 
 use std::io::Write;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(super) fn check_schema(name: &str, values: &[Value]) {
     }
 }
 
-/// Returns a client of `launch` over standard input and output.
+/// Starts toolgate with the options `launch` over standard streams, and returns its client.
 #[track_caller]
 pub(super) fn lines(launch: ServerLaunchOptions) -> StdioServerProcess {
     launch.arg("--dialect").arg("envelope").stdio()
@@ -64,14 +64,14 @@ pub(super) fn get(served: &HttpServerProcess, path: &str) -> TestHttpResponse {
     served.send(&TestHttpRequest::bare("GET", path))
 }
 
-/// Sends any bytes by `POST /mcp/tool/ID` and returns the response.
+/// Sends the bytes `body` by `POST /mcp/tool/ID` with the tool id `id`, and returns the response.
 #[track_caller]
 pub(super) fn post(served: &HttpServerProcess, id: &str, body: &[u8]) -> TestHttpResponse {
     let post = TestHttpRequest::bytes(body).without("accept").malformed();
     served.send(&post.to(&format!("/mcp/tool/{id}")))
 }
 
-/// Calls a tool.
+/// Calls the tool `id` over HTTP.
 #[track_caller]
 pub(super) fn call(served: &HttpServerProcess, id: &str, arguments: &Value) -> TestHttpResponse {
     post(served, id, json!({ "arguments": arguments }).to_string().as_bytes())
@@ -86,7 +86,7 @@ pub(super) fn call_ok(served: &HttpServerProcess, id: &str, arguments: &Value) -
     envelope
 }
 
-/// Sends a request over stdio and returns the whole message.
+/// Sends a request over stdio and returns the complete response message.
 #[track_caller]
 pub(super) fn ask(stdio: &mut StdioServerProcess, id: u64, method: &str, params: &Value) -> Value {
     let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -94,7 +94,7 @@ pub(super) fn ask(stdio: &mut StdioServerProcess, id: u64, method: &str, params:
     stdio.answer(id)
 }
 
-/// Returns the envelope in a message.
+/// Returns the envelope in a response message.
 #[track_caller]
 pub(super) fn envelope(message: &Value) -> Value {
     let envelope = match message.get("result") {
@@ -105,13 +105,13 @@ pub(super) fn envelope(message: &Value) -> Value {
     envelope.clone()
 }
 
-/// Runs the binary in `folder` to its end.
+/// Runs toolgate in `folder` and waits until it exits.
 #[track_caller]
 pub(super) fn run(folder: &Path, args: &[&str]) -> Output {
     run_with(folder, args, &[])
 }
 
-/// Runs the binary in `folder` to its end, with environment variables.
+/// Runs toolgate in `folder` with environment variables, and waits until it exits.
 #[track_caller]
 pub(super) fn run_with(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
     let home = tempfile::TempDir::with_prefix("toolgate-home-").unwrap();

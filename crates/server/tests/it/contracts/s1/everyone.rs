@@ -1,4 +1,5 @@
-//! The log of calls in other dialects, and a dedicated listener of the envelope.
+//! Tests that calls in other dialects are logged as envelopes, and of the envelope's dedicated
+//! listener.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! The folders of schema files: which files are accepted, and that tools cannot change them.
+//! Tests of the folders of schema files: which files are accepted, and that tools cannot change
+//! them.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Tests of the log of envelopes, of the check that writes it, and of its comparison with a golden
-//! log.
+//! Tests of the envelope log, of the check that writes it, and of its comparison with a golden log.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -20,7 +19,7 @@ const FIXTURES: [&str; 3] = [
 ];
 const ONCE: [&str; 6] = ["contract", "check", "--once", "--deterministic-ids", "--log-dir", "runs"];
 
-/// Returns a folder with the files that a check needs.
+/// Returns a folder with the files that a run of the check needs.
 fn fixtures() -> TempWorkspace {
     let workspace = TempWorkspace::new();
     for name in FIXTURES {
@@ -63,7 +62,8 @@ fn s1_29_34_35_a_check_ends_by_itself_and_reproduces_the_golden_log_byte_for_byt
     assert_eq!(read_log(runs.path()).len(), 3);
 }
 
-/// Returns the processes that `pid` left running: in its group, with its home, or in its folder.
+/// Returns the processes that the process `pid` left running: in its group, with its home, or in
+/// its folder.
 fn processes_left(pid: u32, home: &Path, folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -153,7 +153,7 @@ fn s1_30_31_the_golden_log_has_three_entries_of_17_fields_in_shadow_mode_over_ht
     assert_eq!(lines[2]["metadata"]["toolId"], "mcp.tool:docs.load.fetch");
 }
 
-/// Compares `new` with the golden log.
+/// Compares the envelope log `new` with the golden log. Returns the exit code and the output.
 #[track_caller]
 fn diff_logs(new: &str, more: &[&str]) -> (Option<i32>, String) {
     let workspace = fixtures().file("new.jsonl", new);

@@ -1,4 +1,4 @@
-//! Tests of the ids in an envelope.
+//! Tests of the request, trace and span ids in an envelope.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Tests of the five error codes, which are equal over both transports.
+//! Tests of the five error codes, which both transports share.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn broken_outputs() -> TempWorkspace {
     )
 }
 
-/// Makes a call over both transports.
+/// Calls a tool over both transports. Returns the HTTP status, and the answers over HTTP and stdio.
 fn call_both(
     served: &HttpServerProcess,
     stdio: &mut StdioServerProcess,

@@ -1,4 +1,4 @@
-//! Tests of the parts that every reply has.
+//! Tests of the fields that every reply in an envelope has.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::client::{
 };
 use crate::support::{ServerLaunchOptions, TestHttpRequest};
 
-/// Returns every kind of reply over HTTP, by request.
+/// Returns a reply of each type over HTTP, with a description of its request and its status.
 fn replies_over_http() -> Vec<(String, u16, Value)> {
     let served = ServerLaunchOptions::over(&library()).set("limits_message_bytes", 4096).served();
     let mut all = Vec::new();

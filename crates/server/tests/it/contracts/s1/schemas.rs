@@ -1,4 +1,4 @@
-//! The schemas, the registry, and the files that add to it.
+//! Tests of the published schemas, of the tool registry, and of files that add to both.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Tests that invalid arguments for every tool of the contract are refused before anything is done.
+//! Tests that invalid arguments for every tool of the contract are refused, and that the call
+//! changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ fn snapshot(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Returns valid arguments for `tool` that would have an effect if the call were run.
+/// Returns valid arguments for `tool` with which a call would change the workspace.
 fn valid_arguments(tool: &str) -> Value {
     match tool {
         "filesystem/write" => json!({ "path": "README.md", "content": "overwritten" }),

@@ -1,5 +1,5 @@
-//! A client of the workstation contract. It numbers its requests, expects an answer to each, and
-//! makes no handshake.
+//! Client of the workstation contract. It numbers its requests, waits for each answer, and makes no
+//! handshake.
 
 use std::net::SocketAddr;
 
@@ -53,7 +53,7 @@ pub(super) fn over_all(workspace: &TempWorkspace, check: impl Fn(&mut Workstatio
     over_all_tuned(workspace, |launch| launch, check);
 }
 
-/// Runs `check` over every transport, with servers started as `tune` says.
+/// Runs `check` over every transport. `tune` changes the options with which the servers start.
 pub(super) fn over_all_tuned(
     workspace: &TempWorkspace,
     tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
@@ -129,7 +129,7 @@ impl WorkstationClient {
         }
     }
 
-    /// Builds a request; null `params` are left out.
+    /// Builds a request with the next id. Leaves `params` out if it is null.
     pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
         let mut message = json!({ "jsonrpc": "2.0", "id": self.serial, "method": method });
@@ -139,7 +139,7 @@ impl WorkstationClient {
         message
     }
 
-    /// Sends a request and returns the answer, checked for its shape.
+    /// Sends a request and returns the answer. Checks that the answer is valid JSON-RPC.
     #[track_caller]
     pub(super) fn ask(&mut self, method: &str, params: Value) -> Value {
         let message = self.request(method, params);
@@ -188,7 +188,7 @@ impl WorkstationClient {
         TestHttpConnection::to(*addr)
     }
 
-    /// Sends a message that gets no answer.
+    /// Sends a message without waiting for an answer.
     #[track_caller]
     pub(super) fn tell(&mut self, message: &Value) {
         match &mut self.wire {
@@ -211,7 +211,7 @@ impl WorkstationClient {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Calls a tool and returns its text, the only field of the result.
+    /// Calls a tool and returns its text. Checks that the result has no other field.
     #[track_caller]
     pub(super) fn content(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call(tool, arguments);
@@ -220,7 +220,7 @@ impl WorkstationClient {
         result["content"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    /// Calls a tool that must be refused; returns the code, the message and the data.
+    /// Calls a tool that must be refused. Returns the code, the message and the data of the error.
     #[track_caller]
     pub(super) fn refusal(&mut self, tool: &str, arguments: Value) -> (i64, String, Value) {
         let answer = self.call(tool, arguments);

@@ -1,4 +1,4 @@
-//! The file tools compared with the folder itself, and paths that lead out of it.
+//! Compares the file tools with the folder itself, and tests paths that lead out of the folder.
 
 use std::fs;
 

@@ -1,11 +1,11 @@
-//! JSON-RPC 2.0: malformed messages, unknown methods, and messages without an answer.
+//! Tests of JSON-RPC 2.0: malformed messages, unknown methods, and messages without an answer.
 
 use serde_json::{Value, json};
 
 use super::client::{error_parts, over_all};
 use crate::support::TempWorkspace;
 
-/// Malformed messages with the code of their refusal.
+/// Returns malformed messages, each with the error code of its refusal.
 fn malformed() -> Vec<(i64, Vec<u8>)> {
     let deep = |count: usize| "[".repeat(count).into_bytes();
     let texts: [(i64, &str); 17] = [

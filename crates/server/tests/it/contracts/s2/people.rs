@@ -1,4 +1,4 @@
-//! Tests with MCP clients of other projects, and with the binary alone.
+//! Tests with MCP clients of other projects, and with toolgate alone.
 
 use std::process::{Command, Stdio};
 

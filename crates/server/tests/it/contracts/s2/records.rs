@@ -1,4 +1,4 @@
-//! The record of each call: one line, whatever the outcome, without secrets.
+//! Tests of the audit record of each call: one line, whatever the outcome, without secrets.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Time limits, concurrency and cancellation of workstation calls.
+//! Tests of time limits, concurrency and cancellation of workstation calls.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,7 +49,8 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
     }
 }
 
-/// Returns a call of a program that sleeps longer than the limit, and the marker of the program.
+/// Starts a call of a program that sleeps longer than the time limit. Returns the request, and the
+/// marker that finds the program.
 fn start_sleep(client: &mut WorkstationClient) -> (Value, ProcessMarker) {
     let marker = ProcessMarker::new();
     let command = format!("sleep {}", marker.0);
@@ -57,8 +58,8 @@ fn start_sleep(client: &mut WorkstationClient) -> (Value, ProcessMarker) {
     (client.request("tools/call", params), marker)
 }
 
-/// Checks that the call that began at `started` timed out after thirty seconds, and its program
-/// ended.
+/// Checks that the call that began at `started` timed out after thirty seconds, and that its
+/// program has ended.
 #[track_caller]
 fn check_timed_out(
     client: &WorkstationClient,
@@ -130,7 +131,7 @@ fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
     assert!(took < Duration::from_secs(4), "{took:?}");
 }
 
-/// Returns the 95th percentile of the duration of `work`.
+/// Runs `work` `count` times and returns the 95th percentile of its duration.
 fn p95(count: usize, mut work: impl FnMut()) -> Duration {
     let mut all: Vec<Duration> = (0..count)
         .map(|_| {

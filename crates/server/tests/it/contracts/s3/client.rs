@@ -1,8 +1,8 @@
-//! A client like Mira's own: numbered requests, no `params` if there are none, raw JSON posted to
-//! the endpoint's root, and any status but 2xx counts as a broken connection.
+//! Client like Mira's own: numbered requests, no `params` if there are none, raw JSON posted to the
+//! endpoint's root, and any status but 2xx counts as a broken connection.
 //!
-//! Every answer is validated against the contract: JSON-RPC's envelope, the error object, and the
-//! specification's own schema of each result.
+//! The client validates every answer against the contract: JSON-RPC's envelope, the error object,
+//! and the specification's own schema of each result.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ static RESULTS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     ])
 });
 
-/// A server with a dedicated listener for Mira besides the shared one.
+/// Server that has both a shared listener and a dedicated listener for the Mira dialect.
 pub(super) struct MiraServer {
     pub(super) served: HttpServerProcess,
     /// The address of Mira's dedicated listener.
@@ -53,7 +53,7 @@ impl MiraServer {
         Self::with(workspace, "", |launch| launch)
     }
 
-    /// Starts a server with additional `settings`. `tune` changes the options of its launch.
+    /// Starts a server with additional `settings`. `tune` changes the options of its start.
     pub(super) fn with(
         workspace: &TempWorkspace,
         settings: &str,
@@ -227,8 +227,8 @@ impl MiraClient {
         answer
     }
 
-    /// Sends bytes, valid or not, and returns the next message that is not a notification. Over
-    /// HTTP there may be none; on a connection there must be one.
+    /// Sends bytes, valid or not, and returns the next message that is not a notification. Returns
+    /// `None` if an HTTP response has no message. On a stream, a message must arrive.
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Option<Value> {
         let message = match &mut self.wire {
@@ -264,7 +264,7 @@ impl MiraClient {
         Some(message)
     }
 
-    /// Returns the next message of a connection that is not a notification.
+    /// Returns the next message on the client's stream that is not a notification.
     #[track_caller]
     fn next(&mut self) -> Value {
         loop {

@@ -1,4 +1,4 @@
-//! Rates per caller and tool, keys, and secrets that are never returned.
+//! Tests of rate limits per caller and tool, of API keys, and of secrets, which are never returned.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The error model: each code by its cause, and the checks before files and programs.
+//! Tests of Mira's errors: the cause of each code, and the checks before a call uses files or
+//! programs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -50,7 +51,7 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
     assert!(!workspace.path("w").exists());
 }
 
-/// Returns options of a server that is bound by file permissions even if root runs the tests.
+/// Returns options of a server that obeys file permissions even if root runs the tests.
 fn without_overriding(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     if !rustix::process::geteuid().is_root() {
         return launch;

@@ -1,4 +1,4 @@
-//! The envelope: requests, answers, ids and malformed requests.
+//! Tests of JSON-RPC in the Mira contract: requests, answers, ids and malformed requests.
 
 use std::time::{Duration, Instant};
 

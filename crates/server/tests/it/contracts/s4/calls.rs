@@ -1,4 +1,4 @@
-//! Tests of discovery and calls: both offer the same tools, and each form of a call works.
+//! Tests that discovery and calls offer the same tools, and that each type of call works.
 
 use serde_json::{Value, json};
 

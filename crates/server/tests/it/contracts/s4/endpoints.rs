@@ -1,5 +1,5 @@
-//! Endpoints of Zyra: paths with and without `/v1`, the setting that turns them off, their port, a
-//! dedicated listener, and a client like that in Zyra's documentation.
+//! Tests of Zyra's endpoints: paths with and without `/v1`, the setting that turns them off, their
+//! port, a dedicated listener, and a client like the one in Zyra's documentation.
 
 use std::path::Path;
 use std::process::Command;
@@ -202,7 +202,8 @@ fn client(args: &[&str], variables: &[(&str, &str)]) -> Value {
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-/// Zyra's own example is not in its package; ours sends the same requests.
+/// Checks the requests of Zyra's example client. Zyra's package does not contain this client, so
+/// the test runs a program that sends the same requests.
 #[test]
 fn s4_54_an_example_client_lists_tools_reads_the_status_and_calls() {
     let workspace = TempWorkspace::with_commands();

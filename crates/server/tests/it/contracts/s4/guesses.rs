@@ -1,4 +1,5 @@
-//! Guessed keys: how many are checked, and what unauthenticated requests leave behind.
+//! Tests of guessed API keys: how many the server checks, and what unauthenticated requests leave
+//! behind.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use crate::support::{
 };
 
 const KEY: &str = "devkey";
-/// Bytes that are sent of a request body that never completes.
+/// Number of bytes that are sent of a request body that never completes.
 const PARTIAL_BODY_BYTES: usize = 100;
 
 fn start_with_key() -> HttpServerProcess {

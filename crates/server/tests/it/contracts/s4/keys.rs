@@ -1,4 +1,5 @@
-//! Keys: which requests need one, where it is sent, and how requests without one are refused.
+//! Tests of API keys: which requests need one, where clients send it, and how requests without one
+//! are refused.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -110,7 +111,7 @@ fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
     assert_eq!(both.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
 }
 
-/// Opens a WebSocket at `target` and returns its messages and how it ends.
+/// Opens a WebSocket at `target`. Returns the messages that arrive, and how the WebSocket ends.
 fn socket_messages(served: &HttpServerProcess, target: &str) -> (Vec<Value>, WebSocketEnd) {
     served.socket(target).read_rest()
 }

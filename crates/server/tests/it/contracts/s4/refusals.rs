@@ -1,4 +1,4 @@
-//! Tests of errors and their form.
+//! Tests of Zyra's errors and their JSON structure.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Separation of the contracts: the check of each contract refuses the answers of all others.
+//! Tests that the contracts are separate: the check of each contract refuses the answers of all
+//! others.
 
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ fn all_tools(tools: &Value, is_valid: impl Fn(&Value) -> bool) -> bool {
     tools.as_array().is_some_and(|tools| tools.len() > 10 && tools.iter().all(is_valid))
 }
 
-/// Returns true if a name has only lower-case letters, digits and characters in `others`.
+/// Returns true if `name` has only lower-case letters, digits and characters in `others`.
 fn is_spelled(name: &Value, others: &str) -> bool {
     let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     name.as_str().is_some_and(|name| !name.is_empty() && name.chars().all(is_valid))

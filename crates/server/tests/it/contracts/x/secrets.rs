@@ -1,19 +1,20 @@
-//! Secrets: sent to the server, and never returned in errors, its log or its records.
+//! Tests that secrets sent to the server never appear in errors, in its log or in its records.
 
 use serde_json::{Value, json};
 
 use super::setup::{MultiContractServer, TestedDialect};
 use crate::support::{ServerLaunchOptions, StdioServerProcess, TempWorkspace, wait_until};
 
-/// A secret that is recognized by its shape. The constants after it are secrets in a URL, in a
-/// variable and in an argument, and the server's own.
+/// Secret that toolgate recognizes by its format. The constants below are secrets in a URL, in a
+/// variable, in an argument, and of the server itself.
 const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
 const IN_URL: &str = "hunter2-in-a-url";
 const IN_ENV: &str = "hunter2-in-the-environment";
 const IN_ARGS: &str = "hunter2-in-the-arguments";
 const OWN: &str = "hunter2-of-the-server";
 
-/// Calls that are refused, each with a secret where the refusal repeats what it was given.
+/// Returns calls that the server refuses. Each has a secret in a field that the error message
+/// repeats.
 fn calls() -> Vec<(&'static str, Value)> {
     let mut calls = vec![
         ("files.read", json!({ "path": format!("{SHAPED}/a.txt") })),

@@ -9,7 +9,7 @@ use crate::support::{
     TestServerProcess, call, modern, wait_for,
 };
 
-/// Dialect with tools for files and programs, which is tested with others.
+/// Dialect with tools for files and programs, which the tests compare with other dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestedDialect {
     Mcp,
@@ -33,8 +33,8 @@ impl TestedDialect {
         }
     }
 
-    /// Returns a call of `toolset.verb`: the path on the shared listener, on a dedicated one, and
-    /// the body.
+    /// Returns a call of `tool`: its path on the shared listener, its path on a dedicated listener,
+    /// and its body.
     fn request(self, tool: &str, arguments: &Value) -> (String, String, Value) {
         let rpc = |method: &str, params| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let named =
@@ -116,7 +116,8 @@ impl MultiContractServer {
         post(self.served.addr, &path, &body)
     }
 
-    /// Calls a tool in `dialect` on its dedicated listener; MCP has none.
+    /// Calls a tool in `dialect` on its dedicated listener. Returns `None` for MCP, which has no
+    /// such listener.
     #[track_caller]
     pub(super) fn call_alone(
         &self,

@@ -1,4 +1,4 @@
-//! Tests of every contract served at once, on one catalog.
+//! Tests of one server that serves every contract with one catalog.
 
 use std::thread;
 
@@ -40,7 +40,7 @@ fn x_01_all_contracts_are_served_at_once_without_mixing_answers() {
     assert!(records.iter().all(|outcome| outcome == "ok"), "{records:?}");
 }
 
-/// Kind of request that a test sends to a contract.
+/// Request that a test sends to each contract.
 #[derive(Debug, Clone, Copy)]
 enum ContractRequestKind {
     Listing,

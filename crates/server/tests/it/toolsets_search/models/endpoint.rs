@@ -1,4 +1,4 @@
-//! An OpenAI-compatible endpoint that can misbehave.
+//! OpenAI-compatible embeddings endpoint for tests, which can misbehave.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,17 +15,18 @@ pub(super) const DIMENSIONS: usize = 8;
 /// Reaction of the test endpoint to requests for vectors.
 #[derive(Clone, Copy)]
 pub(super) enum EmbeddingEndpointBehavior {
-    /// Texts about okapis and quaggas have one vector, all others another.
+    /// Returns one vector for texts about okapis and quaggas, and another vector for all other
+    /// texts.
     Embed,
     /// Reads the request and does not answer.
     Hang,
-    /// Returns vectors of two numbers.
+    /// Returns vectors of two numbers, which are too short.
     Short,
-    /// Returns vectors with a number that is too large.
+    /// Returns vectors with a number that is too large for a float.
     Nan,
 }
 
-/// A server at its own port, which is free again after this is dropped.
+/// Embeddings endpoint on its own port. Dropping this value frees the port.
 pub(super) struct TestEmbeddingEndpoint {
     url: String,
     shared: Arc<TestEmbeddingEndpointState>,
@@ -65,7 +66,7 @@ impl TestEmbeddingEndpoint {
         Self { url, shared, thread: Some(thread) }
     }
 
-    /// Returns settings that name this endpoint.
+    /// Returns settings that configure this endpoint as the model of the search.
     pub(super) fn settings(&self) -> String {
         format!(
             "[search.embedder]\nurl = \"{}\"\nmodel = \"small\"\ndimensions = {DIMENSIONS}\n\

@@ -1,4 +1,4 @@
-//! Tests the endpoint client with a server that misbehaves.
+//! Tests of the embeddings endpoint client with a server that misbehaves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
