@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::http::runtime;
 use crate::question::{BenchRequestTemplate, response_id};
 
-/// Client side of a WebSocket connection.
+/// Client side of a WebSocket connection to a measured server.
 pub(crate) struct BenchWebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,

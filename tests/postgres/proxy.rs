@@ -30,13 +30,13 @@ pub(crate) enum DatabaseProxyMode {
     Delayed(Duration),
 }
 
-/// Running proxy. Dropping it closes its connections.
+/// Running proxy between a server and PostgreSQL. Dropping it closes its connections.
 pub(crate) struct DatabaseProxy {
     address: SocketAddr,
     state: Arc<DatabaseProxyState>,
 }
 
-/// State that the threads of a proxy share.
+/// State that the threads of one database proxy share.
 struct DatabaseProxyState {
     /// Path of PostgreSQL's Unix socket.
     socket: PathBuf,
@@ -52,7 +52,7 @@ struct ProxiedConnection {
     database: UnixStream,
 }
 
-/// Direction of traffic through the proxy.
+/// Direction of traffic through the database proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyDirection {
     Statements,

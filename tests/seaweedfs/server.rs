@@ -25,7 +25,7 @@ const STARTS_MAX: u32 = 3;
 /// Names of the servers of SeaweedFS. Each has a port for HTTP and one for its own protocol.
 const PARTS: [&str; 4] = ["master", "volume", "filer", "s3"];
 
-/// Running SeaweedFS. Dropping it kills the process.
+/// Running SeaweedFS process, which serves an S3 bucket. Dropping it kills the process.
 pub(crate) struct SeaweedServer {
     folder: TempDir,
     process: Child,

@@ -1,6 +1,6 @@
-//! Runs the tests of the five older contracts, and matches every requirement with its tests.
+//! Runs the tests of the five dialect contracts, and matches every requirement with its tests.
 //!
-//! The name of a test begins with the ids of its requirements, or rows:
+//! The name of a test begins with the ids of its requirements, which are also called rows:
 //! `s0_23_67_a_line_over_a_mebibyte_is_refused` tests S0-23 and S0-67.
 
 mod rows;
@@ -83,7 +83,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     check_rows(&TestReport::newest()?, only, ContractPageAction::Write)
 }
 
-/// Tells if the generated page is written, or only checked for being up to date.
+/// Tells whether to write the generated page, or to fail if it is out of date.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContractPageAction {
     Write,

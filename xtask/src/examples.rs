@@ -311,7 +311,7 @@ fn fixed_parts(shown: &str) -> Vec<String> {
     parts
 }
 
-/// Temporary folder. Dropping it deletes the folder.
+/// Temporary folder in which the examples of a page run. Dropping it deletes the folder.
 struct ExampleTempFolder(PathBuf);
 
 impl ExampleTempFolder {

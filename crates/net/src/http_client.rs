@@ -184,9 +184,9 @@ mod tests {
         String::from_utf8(read).expect("text")
     }
 
-    /// Creates a client for tests. Each script is a list of answers on one connection, which is
-    /// then closed. Returns the client, the URLs to which it connected, and the requests that it
-    /// sent.
+    /// Creates a client for tests. Each script lists the answers on one connection, which the
+    /// server then closes. Also returns the URLs to which the client connected, and the requests
+    /// that it sent.
     #[allow(clippy::type_complexity, reason = "two lists")]
     fn scripted(
         idle_max: usize,

@@ -255,8 +255,8 @@ mod tests {
         }
     }
 
-    /// Decodes percent-encoded bytes of `text` repeatedly until nothing is encoded any more, as a
-    /// careless server might.
+    /// Decodes percent-encoded bytes of `text` again and again until none are left, as a careless
+    /// server might.
     fn percent_decode(text: &str) -> String {
         let mut text = text.to_owned();
         while let Some((at, byte)) = text.match_indices('%').find_map(|(at, _)| {

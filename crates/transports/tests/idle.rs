@@ -1,5 +1,5 @@
-//! Tests the memory of many quiet clients. The test has a process of its own, because it measures
-//! the memory of the whole process.
+//! Tests the memory of many idle clients. The test has a process of its own, because it measures
+//! the memory of the complete process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use toolgate_transports::http::{
 const SOCKETS: usize = 1_000;
 const KIB_EACH_MAX: usize = 40;
 
-/// Application that opens a WebSocket and sends each message back.
+/// HTTP application that opens a WebSocket for each client and sends each message back.
 struct EchoApplication;
 
 impl WebSocketApplication for EchoApplication {
@@ -60,7 +60,7 @@ impl HttpApplication for EchoApplication {
     }
 }
 
-/// Connects a client, exchanges one message, and stays quiet.
+/// Connects a WebSocket client, exchanges one message, and then sends nothing more.
 async fn connect_and_greet(addr: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(addr).await.expect("a connection");
     let head = format!(

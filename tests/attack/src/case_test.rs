@@ -23,7 +23,7 @@ pub struct AttackCaseTest(AttackCase);
 pub enum AttackCaseTestOutcome {
     /// All attempts were made, and none broke the server. The text lists the dialects.
     Passed(String),
-    /// This machine cannot run the case, for this reason.
+    /// The machine cannot run the case. The text is the reason.
     Skipped(String),
 }
 

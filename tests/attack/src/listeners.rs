@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-/// Sockets on which one attempt listens.
+/// Sockets that one attempt opens, and that no program of the server may reach.
 #[derive(Default)]
 pub(super) struct AttackListeners(Vec<AttackListener>);
 

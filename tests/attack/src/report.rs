@@ -16,9 +16,9 @@ const NOTES_MAX: usize = 3;
 pub(super) enum AttackCaseOutcome {
     /// All attempts were made, and none broke the server. The text lists the routes and some notes.
     Held(String),
-    /// This machine cannot run one of the attempts, for this reason.
+    /// The machine cannot run one of the attempts. The text is the reason.
     Skipped(String),
-    /// An attempt failed, or there was none. The text has the first failure.
+    /// An attempt failed, or no attempt was made. The text has the first failure.
     Broken(String),
 }
 

@@ -1,4 +1,4 @@
-//! Prepares git repositories that attack a program that reads them.
+//! Prepares hostile git repositories, which attack a program that reads them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -46,7 +46,7 @@ pub(super) enum JobSubmissionOutcome {
     Unknown,
 }
 
-/// Tells if a client cancelled a job, and if the server confirmed that.
+/// Tells whether a client cancelled a job, and whether the server confirmed that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobCancellation {
     /// The client did not cancel the job.

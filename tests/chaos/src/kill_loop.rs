@@ -19,7 +19,7 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two checks of a condition that the loop waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Moment at which the test kills a server.
+/// Decides when the test kills a server.
 #[derive(Debug, Clone, Copy)]
 enum ServerKillMoment {
     /// Kills the server before it listens.

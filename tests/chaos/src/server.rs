@@ -33,7 +33,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Folder of a run, with the served folder, the servers' state and their logs.
 pub(super) struct ChaosRunFolder {
     pub(super) folder: PathBuf,
-    /// Text in the environment of every process of the run, by which they are found.
+    /// Text in the environment of every process of the run. The test finds the processes by this
+    /// text.
     pub(super) marker: String,
     pub(super) seed: u64,
     toolgate: PathBuf,
@@ -81,7 +82,7 @@ impl ChaosRunFolder {
         self.folder.join("served")
     }
 
-    /// Returns the path of the log to which programs of jobs of this kind write.
+    /// Returns the path of the log to which programs of jobs of the type `kind` write.
     pub(super) fn log(&self, kind: ChaosJobKind) -> PathBuf {
         self.served().join(kind.log_name())
     }

@@ -15,7 +15,7 @@ const EXTENSION: &str = "extension";
 /// Number of the last output lines that an error shows if a scenario wrote no checks.
 const SHOWN_LINES: usize = 8;
 
-/// Paths of the conformance suite and of the Node.js that runs it.
+/// Paths of MCP's conformance suite and of the Node.js that runs it.
 pub(super) struct ConformanceSuite {
     node: String,
     program: String,

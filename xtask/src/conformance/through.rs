@@ -53,7 +53,7 @@ fn has_messages_for(revision: &str, scenario: &str) -> bool {
     first.is_none_or(|(_, first)| revision >= *first)
 }
 
-/// Transport between a client and a server.
+/// Transport between a client and a server in a conformance run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConformanceTransport {
     Stdio,
@@ -197,7 +197,7 @@ impl ExampleConnection {
     }
 }
 
-/// A running toolgate whose upstream is the example.
+/// Running toolgate whose upstream is the example server.
 pub(super) struct TestedGateway {
     pub(super) server: ConformanceServerProcess,
     /// Process of the example server, unless toolgate starts the example as a child.

@@ -1,11 +1,11 @@
-//! Renders the reference page that lists the tests of each requirement.
+//! Renders the reference page that lists the tests of each contract requirement.
 
 use std::fmt::Write as _;
 
 use super::TestedRequirement;
 use super::rows::RequirementContract;
 
-/// Returns the text of the reference page about the older contracts.
+/// Returns the text of the reference page about the five dialect contracts.
 pub(super) fn render(tested_rows: &[TestedRequirement]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\

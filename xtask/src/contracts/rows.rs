@@ -1,4 +1,5 @@
-//! Reads the requirements of the five older contracts from `tests/contracts/rows.tsv`, one per row.
+//! Reads the requirements of the five dialect contracts from `tests/contracts/rows.tsv`, one per
+//! row.
 
 use anyhow::{Context, ensure};
 

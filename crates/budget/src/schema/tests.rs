@@ -13,7 +13,7 @@ fn compile(schema: &Value) -> Result<BoundedSchemaValidator, String> {
     BoundedSchemaValidator::compile(schema, &size, jsonschema::options(), &account)
 }
 
-/// Returns an account with memory for 100,000 errors.
+/// Returns a memory account that is large enough for 100,000 validation errors.
 fn errors_account() -> MemoryBudget {
     MemoryBudget::new(100_000 * ERROR_BYTES)
 }

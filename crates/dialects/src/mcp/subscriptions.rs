@@ -215,7 +215,8 @@ mod tests {
         Arc::new(ServerInfo { resources, prompts: false, ..tests::facts() })
     }
 
-    /// Parses a request for `notifications` from a client that declares `capabilities`.
+    /// Parses a subscription request for `notifications` from a client that declares
+    /// `capabilities`.
     fn listen(
         id: &Value,
         notifications: &Value,

@@ -14,7 +14,7 @@ use toolgate_dialects::{
 
 use crate::replay::TranscriptFrameTransport;
 
-/// Formats a request to the host, with its properties in brackets.
+/// Formats a request to the host as transcript text, with its properties in brackets.
 pub(crate) fn format_request(pending: &PendingHostRequest) -> String {
     let PendingHostRequest {
         key: InFlightRequestKey(key),
@@ -48,7 +48,7 @@ pub(crate) fn format_request(pending: &PendingHostRequest) -> String {
     )
 }
 
-/// Formats the origin of a call in an envelope.
+/// Formats the information about a request that an envelope repeats.
 fn format_origin(origin: &EnvelopeRequestInfo) -> String {
     let EnvelopeRequestInfo { transport, route, method, payload, tool, prompt, io } = origin;
     let names = tool.iter().chain(prompt).map(|name| format!(" {name}")).collect::<String>();
@@ -56,7 +56,8 @@ fn format_origin(origin: &EnvelopeRequestInfo) -> String {
     format!(", enveloped {transport} {route} {method}{names} {payload}{io}")
 }
 
-/// Returns the envelope of a call with the given origin and outcome. Ids and times are constant.
+/// Returns the envelope of a call with the given `origin` and `outcome`. Ids and times are
+/// constant.
 pub(crate) fn build_envelope(
     origin: EnvelopeRequestInfo,
     outcome: Result<Value, CallError>,
@@ -89,7 +90,7 @@ pub(crate) fn build_envelope(
     }
 }
 
-/// Formats a request to the host, without its options.
+/// Formats a request to the host as transcript text, without its options.
 fn format_host_request(request: &HostRequest) -> String {
     match request {
         HostRequest::ListTools { after: None } => "list the tools".to_owned(),
@@ -155,14 +156,14 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("JSON")
 }
 
-/// Formats the options of a job.
+/// Formats the options of a job as transcript text.
 fn format_job_options(JobOptions { keep_for, answer_within }: &JobOptions) -> String {
     let keep = keep_for.map(|time| format!(" keep for {} ms", time.as_millis()));
     let answer = answer_within.map(|time| format!(" answer within {} ms", time.as_millis()));
     keep.unwrap_or_default() + &answer.unwrap_or_default()
 }
 
-/// Formats the questions that the client answers, if there are any.
+/// Formats which types of questions the client answers and when, or returns an empty text if none.
 fn format_question_mode(mode: &QuestionChannel) -> String {
     let format_kinds = |can: &QuestionSupport| {
         let kinds =
@@ -233,7 +234,8 @@ pub(crate) fn format_filter(filter: &ChangeFilter) -> String {
     if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
 }
 
-/// Formats a reply: over HTTP with its status and headers, on a line only its body.
+/// Formats a reply as transcript lines. Over HTTP, they have the status, the headers and the body.
+/// For a line, they have only the body.
 pub(crate) fn format_reply(
     transport: TranscriptFrameTransport,
     reply: Option<&Reply>,

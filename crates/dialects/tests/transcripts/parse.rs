@@ -124,7 +124,7 @@ fn read_jobs(text: &str) -> JobPage {
     JobPage { jobs, next }
 }
 
-/// Parses `BYTES TYPE NAME` as a file without content.
+/// Parses `BYTES TYPE NAME` as an artefact (a file of a job) without content.
 fn read_artefact(text: &str) -> OpenArtefact {
     let mut fields = text.splitn(3, ' ');
     let mut next_field = || fields.next().expect("a length, a media type and a name");
@@ -284,7 +284,7 @@ impl AnyTool for TranscriptTool {
     }
 }
 
-/// Returns the tool `id` of the transcripts.
+/// Returns a tool with the id `id`, for tool lists in transcripts.
 pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
     let path = json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
     let text = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });

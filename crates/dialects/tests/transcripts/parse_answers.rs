@@ -106,7 +106,7 @@ pub(crate) fn read_filter(text: &str) -> ChangeFilter {
     filter
 }
 
-/// Splits a list in a transcript from the text after its `then`.
+/// Splits a list in a transcript from the text after the word `then`.
 fn split_page(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once("] then ") {
         Some((list, more)) => (&text[..=list.len()], Some(more)),
@@ -114,7 +114,7 @@ fn split_page(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the cursor after the last item of a page.
+/// Returns the cursor for the next page: the key that `by` returns for the last item of `all`.
 fn last<T>(all: &[T], by: impl Fn(&T) -> &String) -> String {
     by(all.last().expect("one that the next page is after")).clone()
 }

@@ -59,7 +59,8 @@ fn check_frame((session, headers): RandomFrameContext, body: Vec<u8>) -> Result<
     check_reading(reading)
 }
 
-/// Checks that every possible answer to `reading` is one line of JSON.
+/// Checks that the dialect encodes every possible answer to the message `reading` as one line of
+/// JSON.
 fn check_reading(reading: ParsedFrame) -> Result<(), TestCaseError> {
     let replies = match reading {
         ParsedFrame::Batch(items) => return items.into_iter().try_for_each(check_reading),
@@ -160,7 +161,7 @@ const QUESTIONS: [&str; 4] = [
     r#""roots""#,
 ];
 
-/// Returns every message to a subscriber with `filter`.
+/// Returns the message that `encoder` sends for each change, to a subscriber with `filter`.
 fn all_changes(filter: &ChangeFilter, encoder: &dyn ChangeNotificationEncoder) -> Vec<Bytes> {
     let changes = [
         ServerChange::Tools,
@@ -196,7 +197,7 @@ fn jobs() -> Vec<JobSnapshot> {
     .into()
 }
 
-/// Returns every message about `job`.
+/// Returns the messages that `watch` encodes for events of `job`.
 fn all_job_events(watch: &dyn JobEventEncoder, job: JobSnapshot) -> Vec<Bytes> {
     let events = ["queued", "started 1", r#"progress 0.5 "a\nb""#, r#"log alert "a\nb""#];
     let items = events.map(|event| watch.encode_item(&read_job_item(event)));

@@ -49,7 +49,7 @@ proptest! {
     }
 }
 
-/// Reads a frame and answers its request.
+/// Reads a message in the Mira dialect, and checks the encoded answer to it.
 fn check_frame(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
     let path = "/".to_owned();
     let query = String::new();

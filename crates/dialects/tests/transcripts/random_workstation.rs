@@ -105,7 +105,7 @@ fn read(sender: WorkstationMessageSender, body: Vec<u8>) -> ParsedFrame {
     workstation.read(&MessageFrame { head, body: body.into() })
 }
 
-/// Reads a message and answers its request.
+/// Reads a message in the workstation dialect, and checks the encoded answer to it.
 fn check_frame(sender: WorkstationMessageSender, body: Vec<u8>) -> Result<(), TestCaseError> {
     match read(sender, body) {
         ParsedFrame::Reply(reply)

@@ -44,7 +44,7 @@ proptest! {
     }
 }
 
-/// Reads a frame and answers its request.
+/// Reads a message in the Zyra dialect, and checks the encoded answer to it.
 fn check_frame(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), TestCaseError> {
     let zyra = dialect("zyra");
     let head = match head {

@@ -23,7 +23,7 @@ use crate::format::{build_envelope, format_filter, format_reply, format_request}
 use crate::parse::{read_event, read_job, read_job_item, read_outcome, read_refusal};
 use crate::parse_answers::{parse_json, read_change, read_filter};
 
-/// The time limit of every tool.
+/// Time limit of every tool in the answers of the host.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the transcript `recorded` with the current output of the dialect `name`.
@@ -70,7 +70,8 @@ pub(crate) fn replay(recorded: &str, name: &str) -> String {
     output.join("\n") + "\n"
 }
 
-/// Parses a frame from its lines without their `>`. Expands the abbreviations.
+/// Parses a frame of a transcript from its lines, which no longer begin with `>`. Expands the
+/// abbreviations.
 fn read_frame(lines: &[&str], abbreviations: &[(String, String)]) -> MessageFrame {
     let lines: Vec<String> = lines
         .iter()
@@ -108,7 +109,7 @@ fn parse_request_line(line: &str) -> Option<(Method, &str)> {
         .then(|| (Method::from_str(word).expect("a method"), target))
 }
 
-/// Parses a body: its text, or `bytes` in hexadecimal, or `repeat COUNT TEXT`.
+/// Parses the body of a frame: its text, `bytes` and hexadecimal digits, or `repeat COUNT TEXT`.
 fn read_body(text: &str) -> Bytes {
     if let Some(hex) = text.strip_prefix("bytes ") {
         let byte = |hex| u8::from_str_radix(hex, 16).expect("two hexadecimal digits");
@@ -121,7 +122,7 @@ fn read_body(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// A server without tools. Its host's answers are read from the transcript.
+/// Server without tools, which takes the answers of its host from a transcript.
 struct ReplayServer {
     dialect: Arc<dyn Dialect>,
     line: Box<dyn ClientConversation>,

@@ -93,7 +93,7 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
     assert!(matches!(audit.begin_record(&call()).await, Err(CallError::Limited { .. })));
 }
 
-/// A writer to a disk that is full while the flag is set.
+/// Writer to a disk that is full while the flag is true, for tests.
 struct SwitchableFullDisk(Arc<std::sync::atomic::AtomicBool>);
 
 impl Write for SwitchableFullDisk {

@@ -388,7 +388,7 @@ mod tests {
         *log.written.lock_lines() += lines.try_iter().count() as u64;
     }
 
-    /// Creates a writer in `folder` whose file is full.
+    /// Creates an envelope log writer in `folder` whose file has already reached the maximum size.
     fn full(folder: &Path) -> EnvelopeLogWriter {
         let (file, _) = create_file(folder).expect("a file");
         EnvelopeLogWriter {

@@ -158,8 +158,8 @@ mod tests {
     use super::super::shared_rates::{RateBucketGrant, SharedRateBucketStore};
     use super::*;
 
-    /// A shared bucket with a number of units, which does not refill. `u32::MAX` means that its
-    /// store is unavailable.
+    /// Shared bucket with a number of units, which does not refill. `u32::MAX` units simulate that
+    /// the store of the bucket is unavailable.
     struct NonRefillingTestBucket(AtomicU32);
 
     impl SharedRateBucketStore for NonRefillingTestBucket {

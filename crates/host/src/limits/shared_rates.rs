@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// A store with prepared answers, which counts the requests that it receives.
+    /// Store of shared rate limits with prepared answers. It counts the requests that it receives.
     #[derive(Default)]
     struct ScriptedRateBucketStore {
         answers: Mutex<VecDeque<Option<RateBucketGrant>>>,

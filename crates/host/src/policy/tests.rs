@@ -400,7 +400,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Policy expressions over `input`, most of which fail on most inputs.
+/// Policy expressions about the input of a call. Most of them fail for most inputs.
 const EXPRESSIONS: [&str; 14] = [
     "input.a == input.b",
     "has(input.a) && input.a == 1",
@@ -418,7 +418,7 @@ const EXPRESSIONS: [&str; 14] = [
     "input['a'] == [1, 'a', null]",
 ];
 
-/// Policy expressions, most of which only compare texts.
+/// Policy expressions about the input of a call. Most of them only compare texts.
 const TEXTS: [&str; 16] = [
     "under(input.path, 'infra')",
     "touches(input.path, 'infra/b')",

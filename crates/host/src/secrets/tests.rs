@@ -1,4 +1,4 @@
-//! Tests of the recognition of secrets.
+//! Tests that secrets are recognized by their format.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -187,7 +187,7 @@ mod tests {
         Arc::new(SecretValueMatcher::new(&values).expect("some"))
     }
 
-    /// Returns the redacted output for `pieces`: one part for each piece, and the rest at the end.
+    /// Returns the redacted output for `pieces`: a text for each piece, and the rest at the end.
     fn redacted_pieces(values: &Arc<SecretValueMatcher>, pieces: &[&str]) -> Vec<String> {
         let received = Arc::new(Mutex::new(Vec::new()));
         let collected = received.clone();

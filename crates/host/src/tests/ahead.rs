@@ -15,7 +15,7 @@ struct EarlyStartTool {
     alive: Arc<AtomicUsize>,
 }
 
-/// Work that a tool has started. Holds a count of running work, and lowers this count when dropped.
+/// Work that a tool has started. Dropping this value decrements the counter of running work.
 struct CountedToolWork(Arc<AtomicUsize>);
 
 impl Drop for CountedToolWork {

@@ -13,8 +13,8 @@ use toolgate_contract::{
 use super::{TestHost, TestHostParts, asked, call};
 use crate::{CallLimits, CallerByteRate, IncomingRequest};
 
-/// Tool that reserves `written` bytes of its caller's write budget, and answers with `answered`
-/// bytes.
+/// Tool that reserves `written` bytes of its caller's write budget, and returns `answered` bytes.
+/// Both numbers are in its input.
 struct ByteBudgetTool;
 
 #[derive(Deserialize, JsonSchema)]

@@ -379,7 +379,7 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
     }
 }
 
-/// Source of resources that claims to own every URI, with the strength `claim`.
+/// Resource source that claims to own every URI. `claim` tells how sure it is.
 struct UriClaimingSource {
     guard: ToolSpec,
     claim: UriClaimStrength,

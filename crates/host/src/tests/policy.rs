@@ -1,4 +1,4 @@
-//! Tests of policy rules: hidden tools and recorded decisions.
+//! Tests of policy rules that hide tools, and of decisions in audit records.
 
 use super::*;
 use crate::job_tools;

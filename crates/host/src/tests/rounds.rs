@@ -1,11 +1,12 @@
-//! Tests of requests that end with questions and are repeated, and of confirmations.
+//! Tests of requests that end with questions to the client and are repeated with answers, and of
+//! confirmations.
 
 use toolgate_contract::{CallMetadata, QuestionSender, ToolFuture};
 
 use super::*;
 
-/// Makes one request to a host. Returns the output, or the host's questions and the request state
-/// as the error.
+/// Sends one request with the answers `given`. Returns the output. If the host asks questions
+/// instead, returns the questions and the request state as the error.
 async fn round(
     test_host: &TestHost,
     request: HostRequest,
@@ -98,7 +99,7 @@ async fn a_question_to_a_client_that_cannot_ask_is_an_error() {
     assert_eq!(test_host.records(), ["t.asks cannot_ask"]);
 }
 
-/// A question sender whose person gives a fixed answer at once, or never answers.
+/// Question sender with a simulated user, who gives a fixed answer at once, or never answers.
 struct ScriptedQuestionSender(Option<ClientAnswer>);
 
 impl QuestionSender for ScriptedQuestionSender {
@@ -114,7 +115,8 @@ impl QuestionSender for ScriptedQuestionSender {
     }
 }
 
-/// Returns a question asker whose person gives `answer` to every question, or never answers.
+/// Returns a question asker with a simulated user, who gives `answer` to every question, or never
+/// answers if it is `None`.
 pub(super) fn person(answer: Option<ClientAnswer>) -> QuestionAsker {
     QuestionAsker::during_call(form_alone(), Arc::new(ScriptedQuestionSender(answer)))
 }
@@ -139,7 +141,7 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
     assert_eq!(test_host.records(), outcomes.map(|outcome| format!("t.looks {outcome}")));
 }
 
-/// A question sender whose person answers each question after the given time.
+/// Question sender with a simulated user, who answers each question after a delay.
 struct SlowQuestionSender(Duration);
 
 impl QuestionSender for SlowQuestionSender {

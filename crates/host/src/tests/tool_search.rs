@@ -1,5 +1,5 @@
-//! Tests of tool search: the tools that a caller finds, the lists of tools, and the tools for which
-//! forwarded calls count.
+//! Tests of tool search: the tools that a caller finds, the tool lists, and the tools to which
+//! forwarded calls are attributed.
 
 use proptest::prelude::*;
 use tokio::runtime::Builder;
@@ -96,7 +96,7 @@ fn deny(tools: Vec<String>) -> PolicyRule {
     }
 }
 
-/// Returns a host whose upstreams offer `tools`. The first part of a tool's id names its upstream.
+/// Returns a host whose upstreams offer `tools`. The first word of a tool's id names its upstream.
 fn host(
     settings: ToolSearchSettings,
     rules: &[PolicyRule],
@@ -147,8 +147,8 @@ impl TestHost {
         lines.collect()
     }
 
-    /// Returns the ids in the tool list of `client`. Tools that the client is asked to load have a
-    /// star.
+    /// Returns the ids in the tool list of `client`. An id has a star if the client should load
+    /// this tool at once.
     async fn list_for(&self, client: &str) -> Vec<String> {
         let metadata = CallMetadata {
             session: Some(client.into()),

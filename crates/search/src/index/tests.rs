@@ -20,8 +20,8 @@ use crate::document::borrow_texts;
 use crate::rank::{ChunkCandidate, WeightedQuery};
 use crate::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace};
 
-/// A document in which each paragraph is a chunk. The paragraph's first line is the head of the
-/// chunk, and the first word of that line is its name.
+/// Document in which each paragraph is a chunk. The first line of a paragraph is the head of the
+/// chunk, and the first word of this line is the chunk's name.
 pub(super) struct TestDocument {
     pub(super) path: String,
     pub(super) text: String,

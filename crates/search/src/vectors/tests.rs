@@ -26,7 +26,7 @@ fn hash(number: u64) -> ChunkHash {
     ChunkHash(u64::from_le_bytes(std::array::from_fn(|at| hash[at])))
 }
 
-/// Returns the vectors with the numbers in `range`. They form groups with similar directions, like
+/// Returns the test vectors numbered by `range`. They form groups with similar directions, like
 /// vectors of texts.
 fn vectors(range: std::ops::Range<u64>, dimensions: usize) -> Vec<(ChunkHash, Vec<f32>)> {
     let of = |number: u64| {

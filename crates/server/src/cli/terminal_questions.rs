@@ -221,8 +221,8 @@ mod tests {
 
     use super::*;
 
-    /// Asks `question` in a test, with `typed` as the input. Returns the text on the terminal and
-    /// the answer.
+    /// Asks `question` in a test, and types `typed` as the answer. Returns the text on the terminal
+    /// and the parsed answer.
     fn ask(question: &ClientQuestion, typed: &str) -> (String, ElicitationAnswer) {
         let mut terminal = TerminalPrompt { input: typed.as_bytes(), out: Vec::new() };
         let choice = terminal.ask(question);

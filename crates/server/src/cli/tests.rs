@@ -34,7 +34,7 @@ fn the_command_lines_of_the_guides_have_known_commands_and_options() {
     assert!(checked >= COMMANDS_MIN, "{checked}");
 }
 
-/// Returns the lines of shell code on the page `text`, and the code within its prose.
+/// Returns the lines of shell code on the guide page `text`, including code within sentences.
 fn code_lines(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let mut lines = Vec::new();

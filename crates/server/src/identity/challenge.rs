@@ -170,8 +170,8 @@ mod tests {
         }
     }
 
-    /// Adds the challenge to a reply with `status` and the `WWW-Authenticate` header `before`.
-    /// Returns the new value of the header.
+    /// Adds the challenge to a reply that has `status` and the `WWW-Authenticate` header `before`.
+    /// Returns the new value of this header.
     fn header(challenge: &TokenChallenge, status: u16, before: Option<&str>) -> Option<String> {
         let reply = Reply::empty(status);
         let reply = match before {

@@ -299,8 +299,8 @@ pub(super) fn check_claims(json: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Claims of a wrong type must not count as missing, as in CVE-2026-25537 (jsonwebtoken) and
-    /// CVE-2020-26160 (jwt-go).
+    /// Checks that claims of a wrong type do not count as missing, as in CVE-2026-25537
+    /// (jsonwebtoken) and CVE-2020-26160 (jwt-go).
     #[test]
     fn claims_of_a_wrong_type_make_the_token_invalid() {
         let with = |claim: &str| format!(r#"{{"iss":"https://id.example","sub":"ada",{claim}}}"#);

@@ -1,4 +1,4 @@
-//! Tests of the bucket client with a small service that keeps objects in memory.
+//! Tests of the object store client with a small S3 service that keeps objects in memory.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,11 +7,11 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// Content of the service's objects, by path.
+/// Contents of the objects in the S3 service, by path.
 type StoredObjects = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// Starts a service that accepts the access key `AKIDTEST`, and returns its URL and its objects.
-/// The first request to an object whose name contains `busy` fails.
+/// Starts an S3 service that accepts the access key `AKIDTEST`, and returns its URL and its
+/// objects. The first request to an object whose name contains `busy` fails.
 fn service() -> (String, StoredObjects) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

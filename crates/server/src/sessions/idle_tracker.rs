@@ -98,7 +98,8 @@ fn unmodified_mappings() -> Vec<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Static data that is relocated when the program is loaded and never written after that.
+    /// Static data that the loader relocates at the start of the program, and that nothing writes
+    /// after that.
     static RELOCATED: [fn() -> Vec<Range<usize>>; 1] = [unmodified_mappings];
 
     #[test]

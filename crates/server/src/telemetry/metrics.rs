@@ -301,7 +301,7 @@ pub fn metrics_reference() -> String {
 mod tests {
     use super::*;
 
-    /// Texts of the alert rules and of the dashboard, which use metrics by name.
+    /// Texts of the shipped alert rules and dashboard, which mention metrics by name.
     const MONITORING: [&str; 2] = [
         include_str!("../../../../docs/monitoring/prometheus-alerts.yml"),
         include_str!("../../../../docs/monitoring/grafana-dashboard.json"),

@@ -51,7 +51,8 @@ impl CommandPackTestBench {
         Self { tools: commands::tools(&programs, declared), workspace }
     }
 
-    /// Makes a call, and returns its result and the produced files.
+    /// Calls the tool `id` of the pack. Returns the result of the call and the files that the
+    /// program produced.
     async fn call(
         &self,
         id: &str,

@@ -12,7 +12,7 @@ use crate::support::{
     HttpServerProcess, TestHttpRequest, TestHttpResponse, binary, path, trust_config,
 };
 
-/// Person who uses a server's console with a browser.
+/// Simulated user who is signed in to a server's web console.
 pub(crate) struct ConsoleClient<'a> {
     served: &'a HttpServerProcess,
     /// Session cookie, as `NAME=VALUE`.
@@ -53,14 +53,14 @@ impl<'a> ConsoleClient<'a> {
         page.text()
     }
 
-    /// Sends a form to the console with the token of the session.
+    /// Sends a form to the console, with the CSRF token of the session.
     pub(crate) fn post(&self, target: &str, fields: &[(&str, &str)]) -> TestHttpResponse {
         let csrf = self.csrf();
         let fields: Vec<_> = [("csrf", csrf.as_str())].iter().chain(fields).copied().collect();
         self.served.send(&form(target, &fields).with("cookie", &self.cookie))
     }
 
-    /// Returns the token that the forms of the session contain.
+    /// Returns the CSRF token in the forms of the session.
     fn csrf(&self) -> String {
         let page = self.page("/console/settings");
         let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
@@ -68,7 +68,7 @@ impl<'a> ConsoleClient<'a> {
     }
 }
 
-/// Returns a form as a browser sends it.
+/// Returns a POST request with `fields`, as a browser sends a form.
 fn form(target: &str, fields: &[(&str, &str)]) -> TestHttpRequest {
     let encode = |text: &str| {
         let bytes = text.bytes().map(|byte| format!("%{byte:02X}"));
@@ -86,7 +86,7 @@ fn sign_in(served: &HttpServerProcess, fields: &[(&str, &str)]) -> TestHttpRespo
     served.send(&form("/console/sign-in", fields))
 }
 
-/// Returns the token of the link that `toolgate console` prints for `served`.
+/// Returns the one-time token in the link that `toolgate console` prints for `served`.
 fn one_time_token(served: &HttpServerProcess) -> String {
     let output = command_line(served, &["--no-browser"]).output().unwrap();
     let link = String::from_utf8(output.stdout).unwrap();

@@ -9,7 +9,7 @@ use crate::support::{
     ServerLaunchOptions, TempWorkspace, TestHttpRequest, binary, checkout, path, trust_config,
 };
 
-/// Numbers that a conversion to floats or to 64-bit integers would change.
+/// Numbers that a conversion to a float or to a 64-bit integer would change.
 const NUMBERS: [&str; 9] = [
     "12345678901234567890123",
     "-9223372036854775809",
@@ -22,7 +22,7 @@ const NUMBERS: [&str; 9] = [
     "2.50e-3",
 ];
 
-/// Returns the lines that a server of `dialect` answers to `lines`.
+/// Sends `lines` to a server of `dialect` over stdio, and returns the lines that it answers.
 fn answers(workspace: &TempWorkspace, dialect: &str, lines: &[String]) -> String {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
@@ -70,7 +70,7 @@ fn a_number_keeps_its_text_through_the_tools_for_assets() {
     }
 }
 
-/// Returns true if the answer to the request `id` says that the asset is valid.
+/// Returns true if, in the output `printed`, the answer to the request `id` reports a valid asset.
 fn is_valid(printed: &str, id: &str) -> bool {
     let answer = printed.lines().find(|line| line.contains(&format!(r#""id":{id},"#)));
     answer.expect("an answer").contains(r#""ok":true"#)
@@ -156,7 +156,8 @@ fn a_number_that_is_too_long_or_too_large_for_a_tool_is_refused() {
     assert_eq!(printed.lines().count(), 3, "{printed}");
 }
 
-/// A server whose tool returns its arguments as they were written, as a structured result.
+/// MCP server in Python, whose tool returns its arguments, as they were written, as a structured
+/// result.
 const ECHO: &str = r#"
 import json, re, sys
 SCHEMA = '{"type":"object","properties":{"n":{"type":"number","default":1E2}}}'

@@ -65,7 +65,7 @@ fn fleet(workspace: &TempWorkspace, database: &Database, args: &[&str]) -> (Opti
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// Returns the status of the fleet.
+/// Returns the status of the fleet, as `toolgate fleet` prints it.
 fn status(workspace: &TempWorkspace, database: &Database) -> Value {
     let (_, text) = fleet(workspace, database, &["status", "--json"]);
     serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"))

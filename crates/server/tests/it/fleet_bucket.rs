@@ -17,7 +17,7 @@ mod seaweedfs;
 
 use seaweedfs::{ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, SeaweedServer};
 
-/// A command that leaves a file of 18 MiB, which is two objects.
+/// Settings of a command that leaves a file of 18 MiB. The bucket stores this file as two objects.
 const DRAWING: &str = r#"
 [command."draw.large"]
 about = "Leaves a large file."
@@ -55,7 +55,7 @@ struct FleetWithEndedLargeJob {
     runner: HttpServerProcess,
     other: HttpServerProcess,
     id: String,
-    /// Content of the file that the job left.
+    /// Content of the file that the job produced.
     content: Vec<u8>,
 }
 

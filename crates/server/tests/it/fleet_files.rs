@@ -15,7 +15,7 @@ use crate::support::{
 
 /// Length of a file that is too large for the database.
 const LARGE: usize = 17 << 20;
-/// A command that leaves a small file and a large one.
+/// Settings of a command that leaves a small file and a large file.
 const DRAWING: &str = r#"
 [command."draw.both"]
 about = "Leaves a small file and a large one."
@@ -24,7 +24,7 @@ argv = ["-c", "mkdir -p out; printf small > out/small.txt; head -c 17825792 /dev
 artefacts = ["out/**"]
 "#;
 
-/// A command that leaves a file once it may continue.
+/// Settings of a command that waits until the file `go` exists, and then leaves a file.
 const LATE_DRAWING: &str = r#"
 [command."draw.late"]
 about = "Waits for the file `go` and leaves a file."

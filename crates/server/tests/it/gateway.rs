@@ -62,7 +62,7 @@ pub(crate) fn launch(workspace: &TempWorkspace) -> ServerLaunchOptions {
     ServerLaunchOptions::over(workspace).env("XDG_CACHE_HOME", workspace.path(".cache"))
 }
 
-/// Returns the first text of a result.
+/// Returns the first text in the result of a call.
 #[track_caller]
 fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))

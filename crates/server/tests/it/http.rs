@@ -1,4 +1,4 @@
-//! Tests of HTTP with clients, proxies and unknown callers.
+//! Tests of the HTTP server with clients, proxies and unknown callers.
 
 mod statuses;
 mod sessions;

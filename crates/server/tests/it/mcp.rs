@@ -1,9 +1,10 @@
-//! Requirements of MCP on a server that the official suite does not check, row by row.
+//! Tests of requirements that MCP has for servers and that the official suite does not check.
 //!
 //! The name of a test begins with its row of the checklist. These rows are tested elsewhere, with
 //! their subject:
 //!
-//! - `bad_input::bytes`: B1 (invalid JSON), B2 (ids in flight, ids of any kind are returned), T1.
+//! - `bad_input::bytes`: B1 (invalid JSON), B2 (ids in flight, ids of any JSON type are returned),
+//!   T1.
 //! - `concurrency::answers`: B9. `concurrency::cancelling`: C2 (races), H9, L10, L19, T5.
 //! - `gate::bounds`: C3, TL10 (too many calls at once). `gate::schemas`: TL7.
 //! - `http::sessions`: L13, L14, H20 (no session). `http::streams`: H8, P1. `http::statuses`: H15.
@@ -11,12 +12,12 @@
 //! - `jobs::tasks`: L22. `revisions`: L1, L15, L23, T7 (a probe before the handshake).
 //! - `shutdown`: T2, T6.
 //!
-//! These do not apply. B19, L2: not visible from outside. H3: the listen address is tested with the
-//! command line (`cli::starts`). H21, TL5, CA4: of gateways. H22: nothing is mandated. T8: there is
-//! no other socket. V7: old revisions are supported too. P2, LG3: rates and secrets are tested with
-//! the gate. E1, E5 to E7, L21, SA1: no tool of this server asks for secrets, opens pages or gives
-//! tools to models. MR5 (single use): nothing here must happen only once. L24: sessions open
-//! nothing.
+//! These rows do not apply. B19, L2: not visible from outside. H3: the listen address is tested
+//! with the command line (`cli::starts`). H21, TL5, CA4: requirements for gateways. H22: nothing is
+//! mandated. T8: there is no other socket. V7: old revisions are supported too. P2, LG3: rates and
+//! secrets are tested in `gate`. E1, E5 to E7, L21, SA1: no tool of this server asks for secrets,
+//! opens pages or gives tools to models. MR5 (single use): no request must take effect only once.
+//! L24: sessions open nothing.
 
 mod schemas;
 mod base;

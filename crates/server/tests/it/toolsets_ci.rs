@@ -120,8 +120,8 @@ enum NpmSettingsOwner {
     Project,
 }
 
-/// Answers each request with 404, until the test process ends. Returns the port, and the first line
-/// of each request.
+/// Starts a package registry that answers each request with 404, until the test process ends.
+/// Returns its port, and the first line of each request.
 fn serve_empty_registry() -> (u16, mpsc::Receiver<String>) {
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = registry.local_addr().unwrap().port();

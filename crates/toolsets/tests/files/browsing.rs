@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::space::TestWorkspace;
 
-/// Lists `.` page by page, `limit` at a time.
+/// Lists the workspace folder page by page, with at most `limit` entries at a time.
 async fn pages(space: &TestWorkspace, limit: u64) -> Vec<String> {
     let mut names = Vec::new();
     let mut cursor = Value::Null;

@@ -1,4 +1,4 @@
-//! Tests of a full disk, cancelled calls, and the specs of the tools.
+//! Tests of the `files` tools: a full disk, cancelled calls, and the specifications of the tools.
 
 use std::fs;
 use std::process::Command;

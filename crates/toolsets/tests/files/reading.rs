@@ -20,7 +20,8 @@ fn small_space() -> TestWorkspace {
     })
 }
 
-/// Reads `path` to its end, continuing at each `next`, and joins the content.
+/// Reads `path` to its end with several calls, each from the `next` of the previous result. Returns
+/// the joined content.
 async fn read_all(space: &TestWorkspace, path: &str) -> String {
     let mut joined = String::new();
     let mut input = json!({ "path": path });

@@ -62,7 +62,7 @@ impl TestWorkspace {
         Self { _dir: None, ws: root.path().to_owned(), evil, tools }
     }
 
-    /// Writes `content` to `path` in the workspace without the tools.
+    /// Writes `content` to the file `path` in the workspace directly, without a tool.
     pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.ws.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -121,7 +121,7 @@ impl TestWorkspace {
         Value::clone(&tool.spec().input_schema)
     }
 
-    /// Returns the value of a call, which must succeed.
+    /// Calls `tool` and returns its structured value. Panics if the call fails.
     pub(crate) async fn ok(&self, tool: &str, input: Value) -> Value {
         match self.run(tool, input.clone()).await {
             Ok(output) => output.value,
@@ -129,7 +129,7 @@ impl TestWorkspace {
         }
     }
 
-    /// Returns the text of a call, which must succeed, with its note in brackets.
+    /// Calls `tool` and returns its text, with the note in brackets. Panics if the call fails.
     pub(crate) async fn text(&self, tool: &str, input: Value) -> String {
         match self.run(tool, input.clone()).await {
             Ok(output) => {
@@ -140,8 +140,8 @@ impl TestWorkspace {
         }
     }
 
-    /// Returns the failure of a call, which must fail. Checks that the message does not reveal the
-    /// workspace's location.
+    /// Calls `tool`, which must fail, and returns the failure. Checks that the message does not
+    /// reveal the path of the workspace.
     pub(crate) async fn fails(&self, tool: &str, input: Value) -> ToolCallFailure {
         match self.run(tool, input.clone()).await {
             Ok(output) => panic!("{tool} {input} succeeded: {}", output.value),

@@ -71,7 +71,7 @@ impl WatchedWorkspace {
         assert_eq!(change.expect("a notification arrives in time").unwrap(), expected);
     }
 
-    /// Checks that the next notification is about the list.
+    /// Checks that the next notification is about the list of files.
     async fn expect_list_change(&mut self) {
         let change = timeout(NOTIFICATION_TIMEOUT, self.receiver.recv()).await;
         let change = change.expect("a notification arrives in time").unwrap();

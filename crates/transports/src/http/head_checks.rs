@@ -287,8 +287,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after `text`,
-    /// or the problem.
+    /// Checks the HTTP head `text`, which arrives in pieces of `size` bytes. Returns the parser's
+    /// position after `text`, or the problem.
     fn position_after(text: &str, size: usize) -> Result<HttpFramingState, &'static str> {
         let mut checker = RequestHeadChecker::default();
         text.as_bytes().chunks(size).try_for_each(|piece| checker.check_bytes(piece))?;

@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Certificate resolver for handshakes that never complete. It therefore has no certificate.
+    /// Certificate resolver without a certificate, for handshakes that never complete.
     #[derive(Debug)]
     struct NoCertificateResolver;
 

@@ -113,8 +113,8 @@ mod tests {
         }
     }
 
-    /// Returns the busy polling state of a connection with a quick client and the permit `lookout`,
-    /// even on a busy machine.
+    /// Returns the busy polling state of a connection whose client answers quickly, with the permit
+    /// `lookout`. The state allows polling even on a busy machine.
     fn quick(lookout: &BusyPollPermit) -> RequestBusyPollState {
         let mut spin = RequestBusyPollState::new(lookout.clone());
         spin.history = BusyPollHistory {
@@ -125,8 +125,8 @@ mod tests {
         spin
     }
 
-    /// Polls `input` once with the state `spin`. Returns the data that was read, if any, and true
-    /// if the task was woken at once.
+    /// Polls `input` once with the state `spin`. Returns the data that was read, if any. Also
+    /// returns true if the task was woken at once.
     fn found(spin: &mut RequestBusyPollState, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());

@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
 
-    /// A history of a peer that counts as quick, with which the reader always polls, even on a busy
-    /// machine.
+    /// History of a peer that counts as quick. With this history, the reader always polls, even on
+    /// a busy machine.
     const QUICK: BusyPollHistory = BusyPollHistory {
         is_enabled: true,
         gap_max: Duration::from_secs(20),

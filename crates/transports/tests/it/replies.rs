@@ -13,7 +13,7 @@ use toolgate_transports::http::{HttpServerLimits, OutgoingResponse, ServerSentEv
 
 use crate::served::{TestTransportServer, bounds, read_head, within_timeout};
 
-/// Returns a reply with a file of `length` letters and a declared length of `bytes`.
+/// Returns a reply with a file of `length` letters, whose declared length is `bytes`.
 fn file(length: usize, bytes: u64) -> Reply {
     let mut handle: File = tempfile::tempfile().expect("a file");
     handle.write_all(&letters(length)).expect("written");
@@ -30,7 +30,8 @@ fn letters(length: usize) -> Vec<u8> {
     (b'a'..=b'z').cycle().take(length).collect()
 }
 
-/// Returns the head and the body of a response to `line` with `reply`.
+/// Sends a request with the request line `line`. Returns the head and the body of the response,
+/// which `reply` determines.
 async fn ask(line: &str, reply: Reply) -> (String, String) {
     let server =
         TestTransportServer::start(bounds(), move |_| OutgoingResponse::Single(reply.clone()))
@@ -40,7 +41,7 @@ async fn ask(line: &str, reply: Reply) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// Returns the bytes of a response with two events.
+/// Returns the bytes of a response with two server-sent events, which `new_event` creates.
 async fn events(new_event: fn(Bytes) -> ServerSentEvent) -> String {
     let server = TestTransportServer::start(bounds(), move |_| {
         OutgoingResponse::AnswerStream(

@@ -1,4 +1,4 @@
-//! Test server with a given HTTP application, and clients for it.
+//! HTTP server with an application that a test defines, and clients for this server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl TestTransportServer {
         TestWebSocketClient(client_async(url, stream).await.expect("a WebSocket").0)
     }
 
-    /// Opens a connection and sends `line`, the `Host` header and `headers`.
+    /// Opens a connection and sends the request line `line`, the `Host` header and `headers`.
     pub(crate) async fn send_head(&self, line: &str, headers: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).await.expect("a connection");
         let head = format!("{line} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", self.addr);
@@ -136,7 +136,7 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// Returns a response that runs the conversation `talk`.
+/// Returns a response that opens a WebSocket and runs the conversation `talk`.
 pub(crate) fn socket<Talking>(
     talk: impl FnOnce(WebSocketHandle) -> Talking + Send + 'static,
 ) -> OutgoingResponse

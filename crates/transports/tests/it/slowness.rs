@@ -39,7 +39,7 @@ impl BroadcastServer {
         Self { server: TestTransportServer::talking(bounds, listen).await, outboxes }
     }
 
-    /// Connects a client and returns it with its outbox.
+    /// Connects a client, and returns it with the outbox by which the test sends messages to it.
     async fn connect_client(&self) -> (TestWebSocketClient, WebSocketOutbox) {
         let mut client = self.server.connect().await;
         assert_eq!(client.receive().await, "welcome");

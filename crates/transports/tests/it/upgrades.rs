@@ -5,7 +5,8 @@ use toolgate_transports::http::OutgoingResponse;
 
 use crate::served::{TestTransportServer, UPGRADE_HEADERS, bounds, echo, read_head, socket};
 
-/// Returns the response head to `line` with `headers` from a server that accepts WebSockets.
+/// Sends a request with `line` and `headers` to a server that accepts WebSockets, and returns the
+/// response head.
 async fn check(line: &str, headers: &str) -> String {
     let server = TestTransportServer::start(bounds(), |incoming| match incoming.upgrade {
         true => socket(echo),

@@ -271,7 +271,7 @@ mod tests {
     use crate::server_requests::RefusingMessageReceiver;
     use crate::transport::OutgoingMessage;
 
-    /// A server's answer to a request, and the time that it takes in seconds.
+    /// Delay in seconds, and the answer that a server sends after it.
     type TimedAnswer = (u64, Result<Value, UpstreamRpcError>);
 
     /// A test server with a list of answers for each method. It sends the next answer of the list

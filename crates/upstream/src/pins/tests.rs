@@ -30,7 +30,8 @@ fn rendered(before: &PinLock, now: &PinLock) -> String {
     render_changes("up", &UpstreamChanges::between(before, now).expect("it differs"))
 }
 
-/// Returns the differences of a tool from `before` to `now`, as `class location: description`.
+/// Returns the differences between two definitions of a tool, `before` and `now`, as `class
+/// location: description`.
 fn differences_of(before: Value, now: Value) -> Vec<String> {
     let change = ToolDefinitionChange::Changed(Box::new([definition(before), definition(now)]));
     let all = change.differences().into_iter();

@@ -1,4 +1,4 @@
-//! Tests of cutting results and of reading stored results.
+//! Tests of shortening long results, and of reading the stored complete results.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn ctx(name: &str) -> ToolContext {
     ToolContext::detached(Caller::with_key(name), Instant::now() + Duration::from_secs(5))
 }
 
-/// Cuts the result `output` for the caller Ann.
+/// Shortens the result `output` for the caller Ann, so that it fits into `budget`.
 fn cut(results: &UpstreamResultStore, output: ToolOutput, budget: ResultSizeBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
     let Ok(cut) = results.cut(&ctx("ann"), &tool, output, budget) else {
@@ -347,7 +347,7 @@ fn names_and_media_types_count_towards_the_store_limit() {
     assert_eq!(all.bytes, all.kept.iter().map(super::StoredResult::bytes).sum::<usize>());
 }
 
-/// A store in memory that several servers share, and that may be unavailable.
+/// Result store in memory that several servers share, and that may be unavailable.
 #[derive(Default)]
 struct InMemorySharedResultStore {
     results: Mutex<Vec<(Caller, SharedLongResult)>>,

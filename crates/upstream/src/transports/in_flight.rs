@@ -239,7 +239,7 @@ mod tests {
     use super::super::scripted::new_request;
     use super::*;
 
-    /// Receiver of one caller, which counts notifications.
+    /// Message receiver of one caller. It counts the notifications.
     struct CountingMessageReceiver(&'static str, AtomicUsize);
 
     impl MessageReceiver for CountingMessageReceiver {

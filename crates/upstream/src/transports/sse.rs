@@ -232,8 +232,8 @@ mod tests {
     use super::*;
     use crate::transport::TransportConnection;
 
-    /// Creates a server that answers a POST request as `posted` decides. If `posted` returns
-    /// nothing, the server accepts the message and answers it.
+    /// Creates a test server that answers a POST request with the result of `posted`. If that is
+    /// `None`, the server accepts the message and answers it on the stream.
     fn server(
         posted: impl Fn(&ScriptedRequest) -> Option<ScriptedAnswer> + Send + Sync + 'static,
     ) -> Arc<ScriptedServer> {

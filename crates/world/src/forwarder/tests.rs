@@ -59,7 +59,7 @@ impl ForwarderTestBench {
         read_head(&mut stream).await.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Returns the refused hosts, with `PORT` for the server's port.
+    /// Returns the hosts that the forwarder has refused, with `PORT` instead of the server's port.
     fn refused(&self) -> Vec<String> {
         let refused = self.forwarder.network_use().refused;
         let port = self.port().to_string();

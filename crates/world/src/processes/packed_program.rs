@@ -141,8 +141,8 @@ mod tests {
 
     const NAME: &str = "toolgate-test";
 
-    /// Writes a server with the packed program `program` to `at`. Returns the position of the
-    /// packed program.
+    /// Writes the file `at` with a server executable to which `program` is appended in packed
+    /// format. Returns the position of the packed program.
     fn write_server(at: &Path, program: &[u8]) -> usize {
         let mut blocks = Vec::new();
         for block in program.chunks(1000) {

@@ -12,9 +12,9 @@ const LIMIT_FILES: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 
 /// Memory limit of a server. Dropping the value removes the limit's cgroup.
 pub(super) enum ServerMemoryCap {
-    /// Limit by a new cgroup, for the server and all programs that it starts together.
+    /// Limits the memory by a new cgroup, for the server and all its programs together.
     Cgroup(PathBuf),
-    /// Limit by `RLIMIT_DATA`, for the server and each of its programs separately.
+    /// Limits the memory by `RLIMIT_DATA`, for the server and each of its programs separately.
     DataLimit,
 }
 

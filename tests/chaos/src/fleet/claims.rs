@@ -50,7 +50,8 @@ const PRINTING_JOBS: usize = 8;
 const OUTPUT_PIECES: usize = 32;
 /// Size of one piece of output, in bytes.
 const OUTPUT_PIECE_BYTES: usize = 64 << 10;
-/// Name of the lane, a group of waiting jobs, in which the measured jobs wait.
+/// Name of the group of waiting jobs in which the measured jobs wait. The job store calls such a
+/// group a lane.
 const LANE: &str = "chaos.claim@1";
 /// Duration of a server's lease. It is longer than the measurement.
 const LEASE: Duration = Duration::from_secs(600);

@@ -38,7 +38,7 @@ struct FrozenWorker {
     until: Instant,
 }
 
-/// Failover of the database to its standby.
+/// Times of a failover from the database server to its standby.
 struct DatabaseFailover {
     /// Time at which the standby was cut off from changes.
     cut: Instant,

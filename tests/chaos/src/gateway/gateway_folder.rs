@@ -24,7 +24,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Folder of a run that kills the upstreams of a gateway, and the executables in it.
 pub(super) struct GatewayFolder {
     pub(super) folder: PathBuf,
-    /// Text in the environment of every process of the run, by which they are found.
+    /// Text in the environment of every process of the run. The test finds the processes by this
+    /// text.
     pub(super) marker: String,
     toolgate: PathBuf,
 }

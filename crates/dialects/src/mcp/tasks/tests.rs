@@ -69,7 +69,7 @@ pub(crate) fn asking(state: JobState) -> JobSnapshot {
     }
 }
 
-/// Creates the encoder for a request of the kind `asked`.
+/// Creates the encoder for the answers to a request of the type `asked`, in `revision`.
 pub(crate) fn ticket(revision: &'static McpRevision, asked: McpRequestKind) -> McpEncoder {
     let id = RequestId::Text("a".into());
     let facts = Arc::new(facts());

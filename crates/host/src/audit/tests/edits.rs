@@ -1,4 +1,4 @@
-//! Tests that verification detects every edit that is made without the key.
+//! Tests that verification detects every edit of an audit log by someone without the key.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Tests with a real PostgreSQL server, which each test starts itself.
+//! Tests of the job store with a real PostgreSQL server, which each test starts itself.
 
 mod claim_order;
 mod late_writes;
@@ -23,7 +23,7 @@ use crate::jobs::store_tests::{
 /// Longest wait for the end of a short lease in a test.
 const LEASE_WAIT: Duration = Duration::from_secs(30);
 
-/// A test database, and the workspace in it that one test uses.
+/// Test database, and the workspace of one test in this database.
 struct TestDatabaseLocation {
     server: Arc<PostgresServerProcess>,
     database: String,

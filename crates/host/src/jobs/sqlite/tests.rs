@@ -1,5 +1,5 @@
-//! Tests that jobs are not lost, duplicated or owned twice, and that the store recovers from
-//! failures.
+//! Tests that jobs in SQLite are not lost, duplicated or owned twice, and that the job store
+//! recovers from failures.
 
 mod older_files;
 mod speed;
@@ -21,7 +21,7 @@ use toolgate_contract::JobState;
 use super::*;
 use crate::jobs::store_tests::{TestStoreLocation, at, end, id, job, job_store_tests, printed};
 
-/// Environment variable with the folder of the job store, set in the second process of a test.
+/// Name of the environment variable that tells the second process of a test where the job store is.
 const OTHER: &str = "TOOLGATE_TEST_STORE";
 
 fn folder() -> TempDir {

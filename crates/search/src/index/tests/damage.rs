@@ -1,5 +1,5 @@
-//! Tests of damage on disk: it is detected, reported and repaired, without a panic or a wrong
-//! result.
+//! Tests of damaged index files: the index detects, reports and repairs the damage, without a panic
+//! or a wrong result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Changes each file of an index with `break_it`, and opens the index again. The index must work,
-/// with all documents or none.
+/// Changes each file of an index with `break_it`, and opens the index again. Checks that the index
+/// has either all documents or none, and can be used.
 fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
     let whole = tempfile::tempdir().unwrap();
     fill(whole.path());

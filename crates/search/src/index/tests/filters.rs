@@ -1,4 +1,5 @@
-//! Tests of filters: a search returns the best of exactly the documents that match.
+//! Tests that a search with a filter returns the best of exactly the documents that match the
+//! filter.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -3,8 +3,8 @@
 use super::*;
 use crate::rank::{RankingRules, rank, rank_files};
 
-/// Checks that the best chunks for `query` among `docs` are `expected`, in the form `PATH:LINE`.
-/// Each kind of search (by words or by vectors) returns one candidate only.
+/// Checks that the best chunks of `docs` for `query` are `expected`, written as `PATH:LINE`. The
+/// searches by words and by vectors return only one candidate each.
 fn check(docs: &[(&str, &str)], query: &str, expected: &[&str]) {
     let docs: Vec<TestDocument> =
         docs.iter().map(|(path, text)| TestDocument::new(path, text, &[])).collect();

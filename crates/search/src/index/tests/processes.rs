@@ -10,7 +10,8 @@ use super::*;
 
 const FOLDER: &str = "TOOLGATE_TEST_INDEX";
 const FILES: usize = 25;
-/// Number of chunks in the test's index: two in each file. Both contain the number of the version.
+/// Number of chunks in the test's index: two for each file. Both contain the version number of the
+/// file.
 const CHUNKS: usize = 2 * FILES;
 
 /// Child process that is killed when this value is dropped.

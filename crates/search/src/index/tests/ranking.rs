@@ -1,4 +1,5 @@
-//! Tests that the first stage of a search equals BM25F over all fields of every chunk.
+//! Tests that the first stage of a search gives exactly the BM25F scores over all fields of every
+//! chunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
-//! Measures time and memory on real sources. Run it by hand, with a folder of sources:
-//! `TOOLGATE_TEST_TEXTS=~/.cargo/registry/src cargo nextest run -p toolgate-search --cargo-profile
-//! measure --run-ignored only --no-capture speed`
+//! Measures time and memory of an index of real source code. Run the test by hand, with a folder of
+//! sources: `TOOLGATE_TEST_TEXTS=~/.cargo/registry/src cargo nextest run -p toolgate-search
+//! --cargo-profile measure --run-ignored only --no-capture speed`
 
 use std::fs;
 use std::path::{Path, PathBuf};

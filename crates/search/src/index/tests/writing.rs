@@ -1,4 +1,5 @@
-//! Tests of writing: large documents, failed commits, and the view of readers.
+//! Tests of writing to an index: large documents, failed commits, and the documents that readers
+//! see.
 
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use super::*;
 
-/// Returns the `k` vectors with the largest cosines, found by comparing each stored vector.
+/// Returns the slots of the `k` vectors with the largest cosines, found by comparing `query` with
+/// each stored vector.
 fn by_hand(now: &VectorSnapshot, query: &[f32], live: &VectorSlotSet, k: usize) -> Vec<u32> {
     let mut all: Vec<(u32, f32)> =
         live.iter().map(|slot| (slot, cosine(query, &now.vector(slot).unwrap()))).collect();

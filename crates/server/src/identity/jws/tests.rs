@@ -57,7 +57,7 @@ fn signed_text(header: &str) -> String {
     format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(CLAIMS))
 }
 
-/// Returns a token with `header` and the signature `signature`.
+/// Returns a token with `header`, the claims of all tests, and the signature `signature`.
 fn with_signature(header: &str, signature: &[u8]) -> String {
     format!("{}.{}", signed_text(header), URL_SAFE_NO_PAD.encode(signature))
 }
@@ -165,8 +165,8 @@ fn a_signature_in_another_encoding_is_refused() {
     assert!(!is_accepted(&keys, &with_signature(HEADER, signature.as_ref())));
 }
 
-/// The order of Ed25519 added to a signature's second half gives another signature of the same
-/// text, which strict verifiers refuse (RFC 8032, 5.1.7).
+/// Adding the group order of Ed25519 to the second half of a signature gives another signature of
+/// the same text. Strict verifiers refuse it (RFC 8032, 5.1.7).
 #[test]
 fn an_ed25519_signature_has_only_one_form() {
     const ORDER: [u8; 32] = [
@@ -213,8 +213,8 @@ fn a_token_with_a_critical_extension_is_refused_even_if_it_is_signed() {
     }
 }
 
-/// Reproduces CVE-2018-0114 (node-jose trusted the key in the header), and injections into lookups
-/// of keys.
+/// Reproduces CVE-2018-0114 (node-jose trusted the key in the header), and tests injections into
+/// the lookup of keys.
 #[test]
 fn a_header_can_neither_bring_nor_fetch_a_key() {
     let issuer = EcdsaIssuer::p256();

@@ -64,7 +64,7 @@ tool!(Chatty, "odd.chatty", ctx => {
     Ok(NumberTestOutput { number: 3 })
 });
 
-/// A server in this process with the tools of this module and one open session.
+/// Server in the test process, with the tools of this module and one open session.
 struct TestServer {
     client: memory::InMemoryClient,
     records: PathBuf,

@@ -1,4 +1,4 @@
-//! Tests of bytes that are no message, and of messages in odd pieces.
+//! Tests of bytes that are not a message, and of messages that arrive in unusual pieces.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,8 @@ const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const INVALID_PARAMS: i64 = -32602;
 
-/// Checks that each of `bytes` is answered with the error `code`, and the next message as usual.
+/// Checks that the server answers each of `bytes` with the error `code`, and then answers a valid
+/// message.
 fn check(code: i64, bytes: &[&[u8]]) {
     over_both(&TempWorkspace::new(), |client| {
         for bytes in bytes {

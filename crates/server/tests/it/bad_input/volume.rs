@@ -183,7 +183,7 @@ fn check_late_reader(requests: usize, lines: usize, mib: u64) {
     assert_eq!(stdio.read_rest(), NOTHING, "each is answered once");
 }
 
-/// Returns the value of `counter` once it has not changed for half a second.
+/// Waits until `counter` has not changed for half a second, and returns its value.
 fn wait_until_stalled(counter: &AtomicUsize) -> usize {
     let started = Instant::now();
     let mut last = 0;

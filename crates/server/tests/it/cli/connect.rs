@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{CliCommandResult, TestCommandLine};
 use crate::support::{TempWorkspace, binary, path};
 
-/// Returns a workspace with the home folder `home` and the project `app`.
+/// Returns a workspace that contains the home folder `home` and the project folder `app`.
 fn machine() -> TempWorkspace {
     TempWorkspace::new().file("app/README.md", "app").file("home/.keep", "")
 }
@@ -37,7 +37,8 @@ fn parse(text: &str) -> Value {
     value.unwrap_or_else(|err| panic!("{err}: {text}"))
 }
 
-/// Settings of a client before the connection, in the form that the client's documentation shows.
+/// Settings of a client before `toolgate connect` changes them, written as in the client's
+/// documentation.
 struct ClientSettingsFixture {
     client: &'static str,
     file: &'static str,

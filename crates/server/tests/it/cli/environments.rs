@@ -11,7 +11,8 @@ use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, 
 /// Beginning of the log line that describes the environment.
 const LINE: &str = "in this environment, ";
 
-/// Starts a server over stdio, and checks that it answers.
+/// Starts a server with the options `launch` over stdio, and checks that it answers. Returns its
+/// client.
 fn start(launch: ServerLaunchOptions) -> TestMcpClient {
     let mut client = TestMcpClient::stdio(launch.set("audit_to", "state"), MODERN);
     let answer = client.call("files_read", json!({ "path": "README.md" }));
@@ -97,7 +98,7 @@ fn root_and_nobody_else_gets_a_line_about_root() {
     }
 }
 
-/// Command line that runs a command without any capability.
+/// Command prefix that runs another command without any Linux capability.
 const WITHOUT_CAPABILITIES: [&str; 4] =
     ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"];
 

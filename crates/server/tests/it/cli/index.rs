@@ -15,7 +15,7 @@ use crate::support::{
 };
 use crate::toolsets_search::{large, paths, search};
 
-/// Runs `toolgate index` for `workspace`, with the index in `cache`.
+/// Runs `toolgate index` with `args` for `workspace`, with the index in `cache`.
 fn index(workspace: &TempWorkspace, cache: &TempDir, args: &[&str]) -> CliCommandResult {
     let args = [&["index"], args].concat();
     TestCommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()

@@ -13,7 +13,7 @@ use crate::support::{
     trust_config, wait_until,
 };
 
-/// A tool that reports progress, waits for `go` and leaves a file.
+/// Settings of a command that reports progress, waits for the file `go` and leaves a file.
 const SLOW: &str = r#"
 [command."say.slow"]
 about = "Says things"

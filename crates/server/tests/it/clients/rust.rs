@@ -229,7 +229,7 @@ impl RmcpConnection {
         self.running.service().messages.lock().unwrap().clone()
     }
 
-    /// Waits for the next notification that `fits` accepts.
+    /// Waits for the next notification for which `fits` returns true, and returns it.
     async fn next_notification(
         &mut self,
         fits: impl Fn(&RmcpNotification) -> bool,
@@ -245,7 +245,7 @@ impl RmcpConnection {
         timeout(PATIENCE, next).await.expect("the notification comes")
     }
 
-    /// Disconnects; a server over stdio must then exit by itself.
+    /// Disconnects. Checks that a server over stdio then exits by itself.
     async fn leave(self) {
         let left = timeout(Duration::from_secs(2), self.running.cancel()).await;
         left.expect("the server exits in time").unwrap();
@@ -362,7 +362,8 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &TempWorkspace, tr
     peer.leave().await;
 }
 
-/// Runs a program that needs a confirmation, which is first accepted and then declined.
+/// Runs a program that needs a confirmation twice: the simulated user first accepts, and then
+/// declines.
 async fn check_confirmation(peer: &RmcpConnection, workspace: &TempWorkspace, transport: &str) {
     let touch = |word: &str| {
         let name = format!("{word}-{transport}");

@@ -57,7 +57,7 @@ fn the_importer_refuses_a_program_that_is_not_zyra() {
     assert!(err.contains("`zyra generate-manifest` wrote no listing"), "{err}");
 }
 
-/// Returns a value that `schema` accepts.
+/// Returns a sample value that `schema` accepts.
 fn sample(schema: &Value) -> Value {
     if let Some(choices) = schema["enum"].as_array() {
         return choices.last().unwrap().clone();
@@ -90,7 +90,8 @@ fn parse(request: &Value) -> Value {
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-/// Checks whether the parser read the given value. Numbers may have become text, and text numbers.
+/// Returns true if Zyra's parser has read the value `given` as `read`. Numbers may have become
+/// text, and text may have become numbers.
 fn is_same(given: &Value, read: &Value) -> bool {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match (given, read) {

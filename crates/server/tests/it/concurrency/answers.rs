@@ -1,4 +1,4 @@
-//! Tests of the order of answers.
+//! Tests of the order in which a server answers concurrent calls.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::console::ConsoleClient;
 use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, wait_until};
 
-/// Text that would run a script or leave an attribute if it were interpreted.
+/// Text that would run a script, or end an HTML attribute, if a page contained it unescaped.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
 
-/// Output of an upstream that would run a script if it were interpreted.
+/// Output of an upstream that would run a script if a page contained it unescaped.
 const HOSTILE_ERROR: &str = "<script>alert(1)</script><img src=x onerror=alert(1)>";
 
 #[test]

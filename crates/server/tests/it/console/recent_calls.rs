@@ -1,4 +1,5 @@
-//! Tests of the changes, output and arguments of calls that the serving process keeps in memory.
+//! Tests of the console page of recent calls: the changes, output and arguments that the server
+//! keeps in memory.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -19,7 +19,7 @@ const PAGES: [&str; 12] = [
     "/console/events",
 ];
 
-/// Returns settings with a key for each role.
+/// Returns a workspace with settings in which each role has an API key.
 fn keyed_workspace() -> TempWorkspace {
     let keys = keys_of(&["ada", "viewer", "agent"]);
     let keys = keys.replace("name = \"ada\"", "roles = [\"admin\"]\nname = \"ada\"");

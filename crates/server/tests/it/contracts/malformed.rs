@@ -164,7 +164,7 @@ impl MalformedMessageTransport {
     }
 }
 
-/// Returns the address of the dedicated listener of `name`.
+/// Returns the address of the listener that serves only the dialect `name`.
 fn dedicated_address(served: &HttpServerProcess, name: &str) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
@@ -173,7 +173,7 @@ fn dedicated_address(served: &HttpServerProcess, name: &str) -> SocketAddr {
     })
 }
 
-/// A workspace whose server has a listener for each of `names`.
+/// Returns a workspace whose server has a dedicated listener for each of the dialects `names`.
 fn workspace_with_listeners(names: &[&str]) -> TempWorkspace {
     let listen =
         |name: &&str| format!("[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"{name}\"\n");

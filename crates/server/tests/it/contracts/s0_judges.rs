@@ -1,4 +1,5 @@
-//! Synesthetic's assets compared with other implementations, which are in `tests/judges`.
+//! Compares the validation of Synesthetic assets with other implementations, which are in
+//! `tests/judges`.
 
 use crate::support::run_judge;
 

@@ -1,5 +1,5 @@
-//! Tests of the contract S1 (envelope), row by row, over HTTP and stdio, checked with Python's
-//! `jsonschema`.
+//! Tests of the contract S1 (envelope), requirement by requirement, over HTTP and stdio, checked
+//! with Python's `jsonschema`.
 
 mod client;
 mod replies;

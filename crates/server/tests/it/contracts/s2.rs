@@ -1,5 +1,5 @@
-//! Tests of the contract S2 (workstation), row by row, over stdio, at its path, and at the root of
-//! a dedicated listener.
+//! Tests of the contract S2 (workstation), requirement by requirement, over stdio, at its path, and
+//! at the root of a dedicated listener.
 
 mod client;
 mod discovery;

@@ -1,4 +1,5 @@
-//! Tests of the contract S3 (Mira's JSON-RPC), row by row, as Mira's own client uses it.
+//! Tests of the contract S3 (Mira's JSON-RPC), requirement by requirement, as Mira's own client
+//! uses it.
 
 mod client;
 mod requests;

@@ -33,7 +33,7 @@ impl AuditLogFolder {
         self.folder.path().join("audit.key")
     }
 
-    /// Returns the options of a server that writes to this audit log.
+    /// Returns start options of a server that writes to this audit log.
     fn launch(&self, workspace: &TempWorkspace) -> ServerLaunchOptions {
         let launch = ServerLaunchOptions::over(workspace).set("audit_to", self.file().display());
         launch.set("audit_key", self.key().display())
@@ -50,7 +50,7 @@ impl AuditLogFolder {
         output_text
     }
 
-    /// Returns the lines of the log, from the oldest file on.
+    /// Returns the lines of the audit log, from the oldest file on.
     fn lines(&self) -> Vec<Value> {
         let aside = (1..100).rev().map(|number| format!("{}.{number}", self.file().display()));
         let files = aside.map(PathBuf::from).chain([self.file()]);
@@ -252,7 +252,7 @@ fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
     log.assert_intact();
 }
 
-/// Mounted disk of 256 KiB.
+/// Mounted file system of 256 KiB, which stands for a small disk.
 struct SmallTestDisk(TempDir);
 
 impl SmallTestDisk {

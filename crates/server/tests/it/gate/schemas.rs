@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{TempWorkspace, over_both};
 
-/// Returns representative calls of every tool.
+/// Returns typical calls of every tool.
 fn representative_calls(
     output_id: &str,
     etag: &str,

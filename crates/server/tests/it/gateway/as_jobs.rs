@@ -12,7 +12,7 @@ use crate::support::{
     wait_for, wait_until,
 };
 
-/// Opens an HTTP client that accepts tasks.
+/// Opens an HTTP client that declares support for MCP tasks.
 fn open(workspace: &TempWorkspace) -> TestMcpClient {
     with_tasks(TestClientTransport::Http(launch(workspace).served()))
 }
@@ -22,7 +22,7 @@ fn with_tasks(wire: TestClientTransport) -> TestMcpClient {
     TestMcpClient::open(wire, MODERN, capabilities)
 }
 
-/// Waits for the end of the task in `started` and returns its state.
+/// Waits for the end of the task in the answer `started`, and returns the final state of the task.
 fn wait_for_task(client: &mut TestMcpClient, started: &Value) -> Value {
     assert_eq!(started["result"]["resultType"], "task", "{started}");
     let params = json!({ "taskId": started["result"]["taskId"] });

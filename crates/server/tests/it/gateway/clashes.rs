@@ -1,4 +1,5 @@
-//! Tests of resources and tools that several upstreams list, or that one upstream lists twice.
+//! Tests of resources and tools with equal names that several upstreams list, or that one upstream
+//! lists twice.
 
 use serde_json::{Value, json};
 

@@ -12,7 +12,8 @@ fn rows() -> Value {
     json!({ "rows": (0..10_000).map(row).collect::<Vec<_>>() })
 }
 
-/// Returns a result whose text is the JSON of its structured value, as most servers send it.
+/// Returns a result with the structured value `value`, and with its JSON as the text, as most
+/// servers send it.
 fn structured(value: &Value) -> Value {
     let text = json!({ "type": "text", "text": value.to_string() });
     json!({ "content": [text], "structuredContent": value })

@@ -21,7 +21,7 @@ use crate::support::{
 /// Audience of the tokens that callers authenticate with.
 const AUDIENCE: &str = "https://tools.example/mcp";
 
-/// An upstream that requires tokens of `TestAuthorizationServer`.
+/// MCP server that requires tokens of a `TestAuthorizationServer`.
 struct ProtectedUpstream {
     authorization: TestAuthorizationServer,
     url: String,
@@ -139,7 +139,7 @@ impl ProtectedUpstream {
         Self::behind(TestAuthorizationServer::start(life))
     }
 
-    /// Starts an upstream that requires tokens of `authorization`.
+    /// Starts an MCP server that requires tokens of `authorization`.
     fn behind(authorization: TestAuthorizationServer) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));

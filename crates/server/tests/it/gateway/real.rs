@@ -27,7 +27,7 @@ fn with(settings: &str) -> TempWorkspace {
     TempWorkspace::new().file("toolgate.toml", settings)
 }
 
-/// A running server that is killed on drop.
+/// Running MCP server of another project. Dropping this value kills the server.
 pub(super) struct RealUpstreamServer(pub(super) Child);
 
 impl RealUpstreamServer {
@@ -98,7 +98,7 @@ fn a_file_server_reads_allowed_files_and_refuses_others() {
     assert!(text(&refused).contains("Access denied"), "{refused}");
 }
 
-/// Returns a workspace with `server-everything` as the upstream `every`.
+/// Returns a workspace with the MCP project's `server-everything` as the upstream `every`.
 fn everything() -> TempWorkspace {
     let command = [node(), package("server-everything"), "stdio".to_owned()];
     with(&format!("[upstream.every]\ncommand = {command:?}\n"))

@@ -8,7 +8,8 @@ use serde_json::json;
 use super::{checkout, launch, names, stdio, text, with_odd};
 use crate::support::{TempWorkspace, TestHttpRequest, TestMcpClient, call};
 
-/// A server whose only tool returns its working folder and the number of entries in it.
+/// Shell script of an MCP server whose only tool returns its working folder and the number of
+/// entries in it.
 const SERVER: &str = r#"#!/bin/sh
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')

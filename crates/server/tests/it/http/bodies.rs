@@ -18,7 +18,7 @@ fn read(id: u64) -> Value {
     call(id, "files_read", json!({ "path": "README.md" }))
 }
 
-/// Returns a message of nearly the largest size.
+/// Returns a call whose body has nearly the largest size, [`BODY`].
 fn large(id: u64) -> TestHttpRequest {
     let content = "x".repeat(BODY - 1024);
     TestHttpRequest::mcp(&call(
@@ -28,7 +28,7 @@ fn large(id: u64) -> TestHttpRequest {
     ))
 }
 
-/// Opens a connection and sends `post` without its last byte.
+/// Opens a connection and sends all bytes of `post` except the last.
 fn send_unfinished(served: &HttpServerProcess, post: &TestHttpRequest) -> TestHttpConnection {
     let mut connection = served.connect();
     let bytes = post.to_bytes(served.addr);
@@ -36,7 +36,7 @@ fn send_unfinished(served: &HttpServerProcess, post: &TestHttpRequest) -> TestHt
     connection
 }
 
-/// Opens a connection and sends the first byte of a chunked body.
+/// Opens a connection and sends the head of `post` and the first byte of its chunked body.
 fn start_body(served: &HttpServerProcess, post: TestHttpRequest) -> TestHttpConnection {
     let post = post.without("content-length").with("transfer-encoding", "chunked");
     let mut connection = served.connect();

@@ -92,7 +92,7 @@ fn expect_100_continue_is_answered_before_the_body_is_sent() {
     assert_eq!(connection.response().status, 200);
 }
 
-/// Returns the bytes of a request in HTTP/1.0.
+/// Returns the bytes of `post` as a request in HTTP/1.0.
 fn http_1_0(served: &HttpServerProcess, post: &TestHttpRequest) -> Vec<u8> {
     let text = String::from_utf8(post.to_bytes(served.addr)).unwrap();
     text.replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes()

@@ -52,7 +52,7 @@ fn until_closed(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Returns true if `answer` begins with a whole response.
+/// Returns true if `answer` begins with a complete HTTP response.
 fn is_whole(answer: &str) -> bool {
     let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
     let head = head.to_ascii_lowercase();

@@ -7,7 +7,8 @@ use crate::support::{
     call, legacy, modern, structured, waits_for_go,
 };
 
-/// Returns a call that prints five lines with pauses, so that each is an event.
+/// Returns a call of a program that prints five lines with pauses, so that each line becomes an
+/// event. `token` is the progress token.
 fn printing_call(token: Value) -> Value {
     let script = "for n in 1 2 3 4 5; do echo line $n; sleep 0.3; done";
     json!({

@@ -13,7 +13,7 @@ use crate::support::{
     path, wait_until,
 };
 
-/// Folder with a key file.
+/// Temporary folder with a file of API keys.
 struct KeyFileFolder {
     folder: TempDir,
 }

@@ -72,7 +72,7 @@ impl TestIdentityProvider {
         answer["access_token"].as_str().unwrap().to_owned()
     }
 
-    /// Creates a token that no honest provider would issue.
+    /// Creates a token that a correct provider would not issue. `wanted` describes the token.
     pub(crate) fn forge_token(&self, wanted: &Value) -> String {
         let post = TestHttpRequest::bytes(wanted.to_string().as_bytes()).to("/test/token");
         self.send(&post).text()
@@ -109,7 +109,7 @@ impl TestIdentityProvider {
         )
     }
 
-    /// Starts a server that accepts the provider's tokens, with `more` settings.
+    /// Starts a server that accepts the provider's tokens, with `more` settings in addition.
     pub(crate) fn served(&self, more: &str) -> HttpServerProcess {
         let config = format!("{}\n{more}", self.settings());
         ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", config)).served()

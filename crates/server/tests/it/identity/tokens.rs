@@ -50,7 +50,7 @@ fn tokens_of_all_algorithms_are_accepted_and_their_subjects_recorded() {
     assert!(callers.contains(&json!("id:auth0|ada:b@example.com")), "{callers:?}");
 }
 
-/// Returns invalid tokens, each with its defect.
+/// Returns invalid tokens, each with a description that says what makes it invalid.
 fn forgeries(provider: &TestIdentityProvider) -> Vec<(String, Value)> {
     let claims = |claims: Value| json!({ "claims": claims });
     let header = |header: Value| json!({ "header": header });

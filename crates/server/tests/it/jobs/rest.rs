@@ -15,7 +15,7 @@ fn get(served: &HttpServerProcess, target: &str) -> TestHttpResponse {
     served.send(&TestHttpRequest::bare("GET", target))
 }
 
-/// Starts a job that prints steps until `let_continue`, and returns its id.
+/// Starts a job that prints its steps until the test lets it continue, and returns the job's id.
 fn start(served: &HttpServerProcess, marker: &ProcessMarker) -> String {
     let arguments = json!({ "name": marker.0, "code": "0" });
     let reply = served.send(&post_job(&json!({ "tool": "tell-steps", "arguments": arguments })));

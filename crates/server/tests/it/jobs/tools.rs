@@ -75,7 +75,7 @@ fn a_job_returns_the_text_and_the_content_of_a_direct_call() {
     });
 }
 
-/// Returns a picture of one pixel.
+/// Returns the bytes of a PNG picture of one pixel.
 fn dot() -> Vec<u8> {
     use base64::Engine as _;
     let base64 = base64::engine::general_purpose::STANDARD;

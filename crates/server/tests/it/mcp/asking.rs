@@ -1,4 +1,5 @@
-//! Tests of questions from the server to the user, in old and new revisions (MR and E rows, L20).
+//! Tests of questions from the server to the user, in old and new revisions (rows MR, E and L20 of
+//! the MCP checklist).
 //!
 //! The tool `files_write` needs a confirmation here.
 

@@ -1,4 +1,5 @@
-//! Tests of JSON-RPC, `_meta`, capabilities and error codes of the stateless revision (B rows).
+//! Tests of JSON-RPC, `_meta`, capabilities and error codes of the stateless revision (rows B of
+//! the MCP checklist).
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const INVALID_PARAMS: i64 = -32602;
 
-/// Collects the keys of every `_meta` in `value`.
+/// Adds the keys of every `_meta` object within `value` to `into`.
 fn collect_meta_keys(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {

@@ -1,5 +1,5 @@
 //! Tests of how the server recognizes a request's revision, of the order of its checks, and of the
-//! features of each revision (L rows, section 1.6).
+//! features of each revision (rows L and section 1.6 of the MCP checklist).
 
 use serde_json::{Value, json};
 

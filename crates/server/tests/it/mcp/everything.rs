@@ -1,5 +1,5 @@
-//! Tests of rows that need more types of tools than a workspace has. The server
-//! `example-everything` has such tools.
+//! Tests of rows of the MCP checklist that need more types of tools than a workspace has. The
+//! server `example-everything` has such tools.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ fn agree(client: &mut TestMcpClient, tool: &str, arguments: Value) -> (Value, Ve
     converse(client, "tools/call", json!({ "name": tool, "arguments": arguments }), accept)
 }
 
-/// Sends `message` and returns all messages up to and including its answer.
+/// Sends `message` and returns all messages that arrive, up to and including the answer.
 #[track_caller]
 fn messages_until_answer(client: &mut TestMcpClient, message: &Value) -> Vec<Value> {
     match &mut client.wire {

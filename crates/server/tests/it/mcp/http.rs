@@ -1,4 +1,4 @@
-//! Tests of the stateless revision over HTTP (H rows).
+//! Tests of the stateless revision over HTTP (rows H of the MCP checklist).
 
 use std::time::Duration;
 

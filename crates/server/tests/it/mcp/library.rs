@@ -1,4 +1,5 @@
-//! Tests of resources, prompts, completion and log levels (R, PR, CO and LG rows).
+//! Tests of resources, prompts, completion and log levels (rows R, PR, CO and LG of the MCP
+//! checklist).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Tests of lists, their pages and their caching (TL, PG and CA rows).
+//! Tests of lists, their pages and their caching (rows TL, PG and CA of the MCP checklist).
 
 use std::collections::HashSet;
 

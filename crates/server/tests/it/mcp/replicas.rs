@@ -1,5 +1,5 @@
-//! Tests of questions that one server asks and that are answered at another server with the same
-//! session key (MR rows).
+//! Tests of questions that one server asks, and that the client answers at another server with the
+//! same session key (rows MR of the MCP checklist).
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Tests of messages over standard input and output (T rows).
+//! Tests of messages over standard input and output (rows T of the MCP checklist).
 
 use serde_json::{Value, json};
 

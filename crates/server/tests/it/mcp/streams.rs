@@ -1,5 +1,5 @@
 //! Tests of streams, events and subscriptions of the revisions with sessions, over HTTP (rows L5 to
-//! L17).
+//! L17 of the MCP checklist).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -65,7 +65,7 @@ fn client(workspace: &TempWorkspace) -> TestMcpClient {
     TestMcpClient::http(ServerLaunchOptions::over(workspace), REVISION)
 }
 
-/// Returns a call that reports progress three times.
+/// Returns a call that reports progress three times, with the progress token `token`.
 fn report_progress_call(client: &mut TestMcpClient, token: &str) -> Value {
     let script = "for n in 1 2 3; do echo line $n; sleep 0.15; done";
     let params = json!({

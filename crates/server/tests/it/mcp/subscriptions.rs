@@ -1,4 +1,5 @@
-//! Tests of subscriptions to change notifications in the stateless revision (SU rows, C1).
+//! Tests of subscriptions to change notifications in the stateless revision (rows SU and C1 of the
+//! MCP checklist).
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Tests of requirements of the tasks extension that no other test covers (TK rows).
+//! Tests of requirements of the tasks extension that no other test covers (rows TK of the MCP
+//! checklist).
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
 //! Tests that no request waits for an answer that can never arrive (rows C2, L11, L15, L19, L20,
-//! SU6 and T6).
+//! SU6 and T6 of the MCP checklist).
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Creates a folder outside the workspace, with a file that programs must not see.
+/// Creates a folder outside the workspace, with a file that confined programs must not see.
 fn outside() -> TempDir {
     let folder = TempDir::with_prefix("toolgate-outside-").unwrap();
     fs::write(folder.path().join("canary"), "canary-7f3a").unwrap();

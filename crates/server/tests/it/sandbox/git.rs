@@ -14,7 +14,7 @@ const MCP: &str = ".mcp.json";
 const NESTED: &str = "set -e; git init -q r; git -C r config user.name a; \
                       git -C r config user.email a@b; ";
 
-/// Writes an executable file `name` that runs `script`.
+/// Writes a shell script as the executable file `name` in the workspace.
 fn put_script(workspace: &TempWorkspace, name: &str, script: &str) {
     use std::os::unix::fs::PermissionsExt;
     workspace.put(name, format!("#!/bin/sh\n{script}\n"));

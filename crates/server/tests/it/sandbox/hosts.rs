@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 
 use super::*;
 
-/// A script that fetches each URL with Python's own client, which reads the proxy variables, and
-/// prints the status of each.
+/// Python script that fetches each URL in its arguments through the proxy in the environment
+/// variables, and prints the status of each.
 pub(super) const FETCH: &str = r#"
 import sys, urllib.error, urllib.request
 for url in sys.argv[1:]:
@@ -20,8 +20,8 @@ for url in sys.argv[1:]:
         print(type(err).__name__)
 "#;
 
-/// A script that sends one request to the proxy and prints the first line of its answer. If there
-/// is a third argument, it then begins TLS and asks for the server of that name.
+/// Python script that sends one request to the proxy and prints the first line of the answer. If
+/// there is another argument, the script then starts TLS with the server of that name.
 const ASK_PROXY: &str = r#"
 import os, socket, ssl, sys
 host, port = os.environ['HTTPS_PROXY'].removeprefix('http://').split(':')
@@ -294,10 +294,10 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
     serving.join().unwrap();
 }
 
-/// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status
-/// for each. A `tcp://` URL is a service that answers a message; the program connects to it
-/// directly. An `env://` URL is an environment variable. The program asks a `postgres://` database by
-/// the `psql` in the variable `PSQL`.
+/// MCP server in Python, whose only tool fetches the URLs in the program's arguments and returns a
+/// status for each. The program connects directly to a `tcp://` URL. For an `env://` URL, it
+/// returns the environment variable of that name. For a `postgres://` URL, it runs the `psql` named
+/// in the variable `PSQL`.
 pub(super) const FETCHING_SERVER: &str = r#"
 import json, os, socket, subprocess, sys, time, urllib.error, urllib.request
 
@@ -431,7 +431,8 @@ fn a_program_that_fails_without_a_network_gets_the_reason() {
     }
 }
 
-/// A program that listens on a port of its own network, and connects to a host through the proxy.
+/// Python script that listens on a port of its own network namespace, and connects each client to a
+/// host through the proxy.
 pub(super) const RELAY: &str = r#"
 import os, socket, sys, threading
 

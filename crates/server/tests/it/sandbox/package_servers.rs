@@ -14,7 +14,7 @@ use super::*;
 use crate::search_engines::server::PostgresServerProcess;
 use crate::support::path;
 
-/// A running registry of packages on this machine, which is killed on drop.
+/// Running package registry on this machine. Dropping this value kills the registry.
 struct TestPackageRegistry {
     process: Child,
     port: u16,

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::support::{ProcessMarker, TestClientTransport, sleeps};
 
-/// Creates a home folder with secrets.
+/// Creates a temporary home folder that contains secrets.
 fn home() -> TempDir {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     for path in [".ssh/key", ".local/share/key", ".local/bin/key"] {

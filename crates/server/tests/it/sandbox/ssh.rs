@@ -90,13 +90,13 @@ impl SshTarget {
         self.folder.path().join(name)
     }
 
-    /// Returns the public key in `file`, without a comment.
+    /// Returns the public key in the file `file`, without its comment.
     fn key(&self, file: &str) -> String {
         let line = fs::read_to_string(self.path(file)).unwrap();
         line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the fingerprint of the key in `file`.
+    /// Returns the SHA-256 fingerprint of the public key in the file `file`.
     fn fingerprint(&self, file: &str) -> String {
         let mut command = Command::new("ssh-keygen");
         let output = command.arg("-lf").arg(self.path(file)).output().unwrap();
@@ -104,7 +104,7 @@ impl SshTarget {
         text.split_whitespace().nth(1).unwrap().to_owned()
     }
 
-    /// Returns the URL of the repository on the host `host`.
+    /// Returns the SSH URL of the test repository, with the host name `host`.
     fn url(&self, host: &str) -> String {
         let (port, path) = (self.port, self.path("acme/x.git"));
         format!("ssh://{}@{host}:{port}{}", user(), path.display())

@@ -226,7 +226,7 @@ fn a_mount_created_while_a_program_runs_is_visible_to_the_next() {
     }
 }
 
-/// A mounted file system in memory. Dropping it unmounts it.
+/// Mounted in-memory file system. Dropping this value unmounts it.
 struct MountedMemoryFs(PathBuf);
 
 impl MountedMemoryFs {

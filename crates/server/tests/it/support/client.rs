@@ -32,7 +32,8 @@ pub(crate) fn over_both(workspace: &TempWorkspace, check: impl Fn(&mut TestMcpCl
     over_both_tuned(workspace, |launch| launch, check);
 }
 
-/// Runs `check` over both transports in the newest revision, with settings.
+/// Runs `check` over both transports in the newest revision. `settings` are the names and values of
+/// settings of the servers.
 pub(crate) fn over_both_with(
     workspace: &TempWorkspace,
     settings: &[(&str, impl Display + Copy)],
@@ -156,7 +157,7 @@ impl TestMcpClient {
         }
     }
 
-    /// Sends one message over HTTP.
+    /// Sends one message over HTTP and returns the response.
     #[track_caller]
     pub(crate) fn response(&self, message: &Value) -> TestHttpResponse {
         let TestClientTransport::Http(served) = &self.wire else {

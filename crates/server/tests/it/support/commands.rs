@@ -89,7 +89,7 @@ pub(crate) fn started_commands(workspace: &TempWorkspace) -> Vec<String> {
 }
 
 impl TempWorkspace {
-    /// Returns a workspace with [`COMMANDS`] declared.
+    /// Returns a workspace whose settings declare the commands in [`COMMANDS`].
     pub(crate) fn with_commands() -> Self {
         Self::new().file("toolgate.toml", COMMANDS)
     }

@@ -95,14 +95,14 @@ impl ServerLaunchOptions {
         self
     }
 
-    /// Starts `toolgate stdio` and returns its client.
+    /// Starts `toolgate stdio`, and returns the process with its client.
     pub(crate) fn stdio(self) -> StdioServerProcess {
         let mut command = self.command("stdio", &[]);
         command.stdin(Pipe::piped()).stdout(Pipe::piped());
         StdioServerProcess::new(self.start(command))
     }
 
-    /// Starts `toolgate serve` on a free port.
+    /// Starts `toolgate serve` on a free port, and waits until it listens.
     pub(crate) fn served(self) -> HttpServerProcess {
         let server = self.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         let addr = wait_for("the server logs its address", || {
@@ -121,7 +121,7 @@ impl ServerLaunchOptions {
         self.start(command)
     }
 
-    /// Starts `toolgate work`.
+    /// Starts `toolgate work`, a worker that only runs jobs of its fleet.
     pub(crate) fn worker(self) -> TestServerProcess {
         let mut command = self.command("work", &[]);
         command.stdin(Pipe::null()).stdout(Pipe::null());

@@ -7,7 +7,7 @@ use super::ProcessMarker;
 /// Empty list of messages, for tests that expect none.
 pub(crate) const NOTHING: [Value; 0] = [];
 
-/// Stateless revision of MCP.
+/// Newest revision of MCP, which is stateless.
 pub(crate) const MODERN: &str = "2026-07-28";
 /// All revisions of MCP, newest first.
 pub(crate) const REVISIONS: [&str; 5] =
@@ -32,12 +32,12 @@ pub(crate) fn legacy(id: impl Into<Value>, method: &str, params: Value) -> Value
     json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
 }
 
-/// Returns a request in the form of `revision`.
+/// Returns a request in the message format of `revision`.
 pub(crate) fn request(revision: &str, id: impl Into<Value>, method: &str, params: Value) -> Value {
     if revision == MODERN { modern(id, method, params) } else { legacy(id, method, params) }
 }
 
-/// Returns a call in the stateless revision.
+/// Returns a `tools/call` request in the stateless revision.
 pub(crate) fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
     modern(id, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
@@ -52,7 +52,7 @@ pub(crate) fn notification(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
-/// Returns all text of a result.
+/// Returns all texts in the result of a call, joined.
 #[track_caller]
 pub(crate) fn text(answer: &Value) -> String {
     let Some(blocks) = answer["result"]["content"].as_array() else {

@@ -1,12 +1,12 @@
-//! Validates every MCP message against the JSON Schema of its revision.
+//! Validates every MCP message of the tests against the JSON Schema of its revision.
 //!
-//! The schemas are those inside the official conformance suite, a package of npm which `cargo xtask
-//! setup` installs. It has none for 2024-11-05, which is validated against its successor's: that
-//! only added to it. Without the package nothing is validated; the tests in `mcp::schemas` check
-//! that it is installed.
+//! The schemas are in the official conformance suite, an npm package that `cargo xtask setup`
+//! installs. The suite has no schema for 2024-11-05. Messages of this revision are validated
+//! against the schema of the next one, which only adds definitions. Without the package, nothing is
+//! validated. The tests in `mcp::schemas` check that the package is installed.
 //!
-//! Messages that tests send must be valid too, unless they are answered with an error. A test sends
-//! an invalid message that may be accepted with
+//! Messages that tests send must be valid, too, unless the server answers them with an error. A
+//! test that sends an invalid message that the server may accept uses
 //! [`super::TestHttpRequest::malformed`] or [`super::StdioServerProcess::send_malformed`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,8 @@ const EXTENSIONS: [&str; 7] = [
     "resources/directory/read",
 ];
 
-/// Returns the schemas of `revision`, if the package is installed.
+/// Returns the JSON Schema of the messages of `revision`, or `None` if the package is not
+/// installed.
 pub(crate) fn for_revision(revision: &str) -> Option<&'static RevisionSchemas> {
     static ALL: OnceLock<Mutex<HashMap<String, Option<&'static RevisionSchemas>>>> =
         OnceLock::new();
@@ -546,7 +547,7 @@ impl McpMessageChecker {
     }
 }
 
-/// Returns the messages in one frame.
+/// Returns the messages in one frame, which is a single message or a batch.
 fn messages_of(frame: &Value) -> &[Value] {
     frame.as_array().map_or(std::slice::from_ref(frame), Vec::as_slice)
 }

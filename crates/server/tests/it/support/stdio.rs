@@ -89,7 +89,7 @@ impl StdioServerProcess {
         self.line(PATIENCE).expect("the server closed its end")
     }
 
-    /// Returns the answer to the request `id`. Other messages are stored for later.
+    /// Waits for the answer to the request `id` and returns it. Stores other messages for later.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: impl Into<Value>) -> Value {
         let id = id.into();

@@ -20,7 +20,7 @@ impl HttpServerProcess {
         TestHttpConnection::to(self.addr)
     }
 
-    /// Sends one request on a new connection.
+    /// Sends one request on a new connection and returns the response.
     #[track_caller]
     pub(crate) fn send(&self, post: &TestHttpRequest) -> TestHttpResponse {
         let mut connection = self.connect();
@@ -28,13 +28,13 @@ impl HttpServerProcess {
         connection.response()
     }
 
-    /// Sends one message and returns the answer.
+    /// Posts one MCP message and returns the answer.
     #[track_caller]
     pub(crate) fn ask(&self, message: &Value) -> Value {
         self.send(&TestHttpRequest::mcp(message)).message()
     }
 
-    /// Opens a session and returns its id.
+    /// Opens an MCP session in `revision` and returns the session id.
     #[track_caller]
     pub(crate) fn session(&self, revision: &str) -> String {
         let response = self.send(&TestHttpRequest::mcp(&super::initialize(0, revision)));
@@ -214,7 +214,7 @@ impl TestHttpConnection {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Returns true if there are unread bytes or the server closed the connection.
+    /// Returns true if there are unread bytes, or if the server has closed the connection.
     pub(crate) fn has_answer(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);

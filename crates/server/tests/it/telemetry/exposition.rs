@@ -1,4 +1,4 @@
-//! A strict parser of OpenMetrics text, independent of toolgate's code.
+//! Strict parser of the OpenMetrics text format for tests. It shares no code with toolgate.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,7 +54,8 @@ impl MetricsExposition {
         exposition
     }
 
-    /// Returns the value of the sample `key`.
+    /// Returns the value of the sample `key`, which is a metric name with labels. Panics if it is
+    /// missing.
     #[track_caller]
     pub(super) fn value(&self, key: &str) -> f64 {
         let names = || self.samples.keys().cloned().collect::<Vec<_>>().join("\n");

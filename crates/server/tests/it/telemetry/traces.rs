@@ -62,7 +62,7 @@ impl TraceCollector {
     }
 }
 
-/// Reads an export request and returns its body.
+/// Reads an HTTP request that exports trace spans, and returns its JSON body.
 fn request(stream: &mut TcpStream) -> Value {
     let mut bytes = Vec::new();
     loop {

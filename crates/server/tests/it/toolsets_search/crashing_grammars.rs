@@ -11,8 +11,7 @@ use crate::support::{
     structured, wait_until,
 };
 
-/// Returns Ruby code that defines `name`. The grammar's scanner aborts on it, because the word
-/// after
+/// Returns Ruby code that defines `name`, and on which the grammar's scanner aborts: the word after
 /// `<<` has more than 255 bytes.
 fn crashing_text(name: &str) -> String {
     format!("def {name}\n  1\nend\n\nx = <<{}\n", "A".repeat(300))

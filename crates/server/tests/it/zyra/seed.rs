@@ -42,7 +42,7 @@ fn served(workspace: &TempWorkspace, key: Option<&str>) -> HttpServerProcess {
     served
 }
 
-/// Definition of a pipeline that Zyra runs.
+/// Definition of a Zyra pipeline with one stage, in YAML.
 const PIPELINE: &str = r#"
 stages:
   - stage: transform

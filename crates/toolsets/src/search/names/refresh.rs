@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a definition that the index contains from an earlier version of the file. `within`
-    /// is the name of the containing definition.
+    /// Returns a definition that an index of an earlier version of the file has. `within` is the
+    /// name of the definition that contains it.
     fn indexed(name: &str, first: u32, within: &str) -> NamedDefinition {
         let summary = ChunkSummary {
             path: "a.py".into(),

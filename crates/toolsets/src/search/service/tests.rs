@@ -24,7 +24,7 @@ use crate::search::engines::{
 };
 use toolgate_world::{HttpFetcher, Root};
 
-/// An engine whose next commits fail, and which calls a function before it answers a search.
+/// Engine whose next commits fail. It calls a function before it answers a search.
 struct FailingEngine {
     inner: EmbeddedSearchEngine,
     /// The number of commits that still fail.

@@ -1,4 +1,4 @@
-//! Tests of sessions that the server ends, streams that break, and limits.
+//! Tests of the HTTP transport: sessions that the server ends, streams that break, and limits.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use crate::transports::scripted::{
     ScriptedAnswer, ScriptedRequest, ScriptedServer, event, new_request, no_receiver, result, until,
 };
 
-/// The answer of `server-everything` and the Python SDK to an unknown session.
+/// Response of `server-everything` and the Python SDK to a request in an unknown session.
 const UNKNOWN: &str = r#"{"jsonrpc":"2.0","id":null,
     "error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#;
 
@@ -155,7 +155,7 @@ async fn a_stream_refused_for_an_unknown_session_ends_the_session() {
     until("the session is gone", || http.closed().is_cancelled()).await;
 }
 
-/// Receiver that counts the reports of missed notifications.
+/// Message receiver that counts the reports of missed notifications.
 #[derive(Default)]
 struct MissedNotificationCounter(AtomicUsize);
 
@@ -213,7 +213,7 @@ async fn server_requests_beyond_the_limit_are_refused() {
         }
         _ => answers(request),
     });
-    /// Receiver that never answers a request of the upstream.
+    /// Message receiver that never answers a request of the upstream.
     struct UnansweringMessageReceiver;
     impl MessageReceiver for UnansweringMessageReceiver {
         fn answer_request(self: Arc<Self>, _: String, _: Value) -> RequestAnswer {

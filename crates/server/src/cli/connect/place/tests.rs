@@ -17,8 +17,8 @@ fn entry() -> Value {
     json!({ "command": "/bin/toolgate", "args": ["stdio", "/src"] })
 }
 
-/// Adds a server's entry to `text` at `place`, checks that undoing restores the same bytes, and
-/// returns the edited text.
+/// Adds a server's entry to the settings `text` at `place`, and returns the edited text. Checks
+/// that removing the entry restores the original bytes.
 #[track_caller]
 fn edit_and_undo(place: ServerEntryLocation, text: &str) -> String {
     let edited = place.with_entry(text, &entry()).unwrap_or_else(|err| panic!("{err:#}: {text}"));
@@ -124,7 +124,7 @@ fn undoing_keeps_changes_elsewhere_and_refuses_changes_in_the_same_lines() {
     assert_eq!(record.undo(&edited.replace("/src", "/other")), None);
 }
 
-/// Random decisions about spaces and comments in a settings text, read from random bytes.
+/// Random choices of spaces and comments in a settings text, which follow from random bytes.
 struct RandomFormattingChoices<'a>(std::slice::Iter<'a, u8>);
 
 impl RandomFormattingChoices<'_> {
@@ -222,7 +222,7 @@ proptest! {
     }
 }
 
-/// Parts of a TOML file. A test file contains each part once, in any order.
+/// Sections of a TOML file. Each test file contains all of them, in any order.
 const TOML_PARTS: [&str; 8] = [
     "# a comment",
     "[mcp_servers.a] # why\ncommand = 'x'",

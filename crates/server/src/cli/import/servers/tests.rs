@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-/// Converts `server`, an entry of a client's settings, to the upstream `name`. `secrets` are those
-/// of earlier entries.
+/// Converts `server`, an entry of a client's settings, to the upstream `name`. `secrets` has the
+/// secrets of earlier entries, by environment variable.
 fn read(
     name: &str,
     server: &Value,

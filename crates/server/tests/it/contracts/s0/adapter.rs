@@ -21,7 +21,7 @@ use crate::support::{PATIENCE, binary, lines_of, path, wait_for};
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 pub(super) const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 
-/// Returns a folder that is laid out as a client's checkout is.
+/// Returns the path of a folder with the layout of a client's checkout.
 pub(super) fn fixture() -> PathBuf {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s0/fixture");
     fs::canonicalize(fixture).unwrap()
@@ -45,7 +45,7 @@ pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String 
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
 }
 
-/// Options for starting an adapter.
+/// Options with which a test starts the Synesthetic adapter.
 pub(super) struct SynestheticAdapterOptions {
     folder: PathBuf,
     env: Vec<(String, OsString)>,
@@ -72,7 +72,7 @@ impl SynestheticAdapterOptions {
         self
     }
 
-    /// Returns a command that runs the binary with `args`.
+    /// Returns a command that runs toolgate with `args` and these options.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(args).current_dir(&self.folder).env_clear().env("PATH", path());

@@ -65,7 +65,7 @@ pub(super) fn difficult_pairs() -> Vec<(Value, Value)> {
     ]
 }
 
-/// Random number generator that gives equal numbers for equal seeds.
+/// Random number generator whose numbers depend only on its seed.
 pub(super) struct SeededTestRng(pub(super) u64);
 
 impl SeededTestRng {
@@ -98,7 +98,7 @@ impl SeededTestRng {
         }
     }
 
-    /// Returns a copy of `value` with some parts changed.
+    /// Returns a copy of `value` in which random members and items are changed.
     pub(super) fn change(&mut self, value: &Value, depth: usize) -> Value {
         match value {
             _ if self.next_below(4) == 0 => self.value(depth),

@@ -136,7 +136,7 @@ fn pointers_of(value: &Value, at: String, pointers: &mut Vec<String>) {
     }
 }
 
-/// Runs `judge.py` and returns its answer to each line of `requests`.
+/// Runs the script `judge.py` with `operation`, and returns its answer to each line of `requests`.
 fn run_judge(operation: &str, requests: &str) -> Vec<Value> {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/s0/judge.py");
     let schemas = fixture().join(SCHEMAS);
@@ -154,7 +154,8 @@ fn run_judge(operation: &str, requests: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Returns the Python interpreter that has the other implementations.
+/// Returns the path of the Python interpreter in whose environment the other implementations are
+/// installed.
 fn python() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap();
     let python = checkout.join(".tools/judges/bin/python");

@@ -16,7 +16,7 @@ pub(super) fn validate(
     adapter.call("validate_asset", json!({ "asset": asset, "schema": schema.into() }))
 }
 
-/// Starts an adapter with `schemas`.
+/// Starts an adapter whose schema folder contains `schemas`.
 fn adapter_with(schemas: &[(&str, Value)]) -> (SynestheticAdapterProcess, tempfile::TempDir) {
     let at = folder();
     for (name, schema) in schemas {

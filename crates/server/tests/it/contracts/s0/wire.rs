@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::adapter::{SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, line};
 use super::backend::AssetBackendProcess;
 
-/// Calls of each method: one that succeeds and, if possible, one that fails.
+/// Returns the lines of calls of each method: a call that succeeds and, if possible, one that
+/// fails.
 fn conversation() -> Vec<String> {
     let tone = json!({ "name": "Low hum", "frequency": 110.5 });
     let calls = [

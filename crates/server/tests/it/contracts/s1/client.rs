@@ -17,7 +17,7 @@ pub(super) fn schema(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Returns the errors that Python's `jsonschema` finds in each request.
+/// Validates each request with Python's `jsonschema`, and returns the errors for each.
 #[track_caller]
 pub(super) fn python_errors(requests: &[Value]) -> Vec<Vec<String>> {
     let python = checkout().join(".tools/judges/bin/python");
@@ -58,7 +58,7 @@ pub(super) fn lines(launch: ServerLaunchOptions) -> StdioServerProcess {
     launch.arg("--dialect").arg("envelope").stdio()
 }
 
-/// Sends `GET path` and returns the response.
+/// Sends a GET request for `path` and returns the response.
 #[track_caller]
 pub(super) fn get(served: &HttpServerProcess, path: &str) -> TestHttpResponse {
     served.send(&TestHttpRequest::bare("GET", path))

@@ -8,7 +8,7 @@ use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, modern
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Returns the first log line that `wanted` accepts.
+/// Waits for the first line of the envelope log for which `wanted` returns true, and returns it.
 #[track_caller]
 fn find_log_line(workspace: &TempWorkspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || read_log(&workspace.path("runs")).into_iter().find(&wanted))

@@ -1,4 +1,4 @@
-//! Tests of the five error codes, which both transports share.
+//! Tests of the five error codes, which are equal over both transports.
 
 use std::collections::BTreeSet;
 

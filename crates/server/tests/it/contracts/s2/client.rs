@@ -10,7 +10,7 @@ use crate::support::{
     TestHttpRequest, TestHttpResponse, TestServerProcess, wait_for,
 };
 
-/// Tools of the workstation contract, in its order.
+/// Names of the tools of the workstation contract, in the order of the contract.
 pub(super) const TOOLS: [&str; 19] = [
     "filesystem/read",
     "filesystem/write",
@@ -121,7 +121,7 @@ impl WorkstationClient {
         }
     }
 
-    /// Returns the client's end of the server's standard streams.
+    /// Returns the connection over standard streams. Panics for a client over HTTP.
     pub(super) fn stream(&mut self) -> &mut StdioServerProcess {
         match &mut self.wire {
             WorkstationTransport::Stdio(stdio) => stdio,

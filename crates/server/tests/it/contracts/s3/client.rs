@@ -160,7 +160,8 @@ impl MiraClient {
         matches!(self.wire, MiraTransport::Socket(_) | MiraTransport::Stdio(_))
     }
 
-    /// Calls `method` and returns the answer. Null `params` mean no parameters.
+    /// Calls `method` and returns the result, or the error of the answer. Null `params` mean no
+    /// parameters.
     #[track_caller]
     pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let request = self.request(method, params);
@@ -282,7 +283,7 @@ impl MiraClient {
     }
 }
 
-/// Checks that an answer has the form that Mira's contract defines.
+/// Checks that the members of an answer are those that Mira's contract defines.
 #[track_caller]
 fn check_shape(answer: &Value) {
     let keys = |value: &Value| -> Vec<String> {

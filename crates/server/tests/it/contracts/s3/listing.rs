@@ -17,7 +17,8 @@ fn names(listed: &Value) -> Vec<String> {
     tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns all tools listed in pages of `limit`, and the number of pages.
+/// Lists all tools that match `filter` in pages of `limit`. Returns the tools, and the number of
+/// pages.
 #[track_caller]
 fn walk(mira: &mut MiraClient, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
     let mut all = Vec::new();
@@ -226,7 +227,8 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     }
 }
 
-/// Sends the contract's example with the host name `host` and returns the entry of `files/read`.
+/// Sends the contract's example request with the HTTP header `Host: HOST`, where HOST is `host`.
+/// Returns the entry of the tool `files/read`.
 #[track_caller]
 fn example(addr: SocketAddr, host: &str) -> Value {
     let example =

@@ -8,7 +8,7 @@ use super::client::{MiraClient, MiraServer, over_all};
 use crate::support::{ServerLaunchOptions, TempWorkspace};
 use crate::toolsets_search::GOLD;
 
-/// Returns a small project whose files differ in topic.
+/// Returns a workspace with a small project, whose files are about different topics.
 fn project() -> TempWorkspace {
     let middleware = "\
 //! Authentication middleware: who makes a request is known before a handler sees it.

@@ -12,7 +12,7 @@ use crate::support::{
     initialize, path, wait_for, wait_long_for,
 };
 
-/// Returns the exit code and the log of a server that does not start.
+/// Starts a server with options that it must refuse. Returns the exit code and the log.
 #[track_caller]
 pub(crate) fn startup_failure(launch: ServerLaunchOptions) -> (Option<i32>, String) {
     let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
@@ -190,7 +190,7 @@ fn s4_29_the_listen_address_is_set_by_a_flag_a_variable_or_the_file() {
     wait_for("it says why", || server.log().contains("no credential is").then_some(()));
 }
 
-/// Runs the example client and returns the JSON that it prints.
+/// Runs the example client of the Zyra contract and returns the JSON that it prints.
 #[track_caller]
 fn client(args: &[&str], variables: &[(&str, &str)]) -> Value {
     let script =

@@ -13,7 +13,7 @@ use crate::support::{
 
 const KEY: &str = "devkey";
 
-/// Starts a server that knows the key [`KEY`].
+/// Starts a server that accepts the API key [`KEY`].
 fn start_with_key(workspace: &TempWorkspace) -> HttpServerProcess {
     ServerLaunchOptions::over(workspace).env("ZYRA_API_KEY", KEY).served()
 }

@@ -11,14 +11,15 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
-/// Returns true if `value` has all keys of `must`, and no others except those of `may`.
+/// Returns true if the object `value` has all keys in `must`, and no other keys except those in
+/// `may`.
 fn has(value: &Value, must: &[&str], may: &[&str]) -> bool {
     let keys = keys(value);
     must.iter().all(|key| keys.contains(key))
         && keys.iter().all(|key| must.contains(key) || may.contains(key))
 }
 
-/// Returns true if a list has more than ten tools and `is_valid` accepts each.
+/// Returns true if the list `tools` has more than ten tools and `is_valid` returns true for each.
 fn all_tools(tools: &Value, is_valid: impl Fn(&Value) -> bool) -> bool {
     tools.as_array().is_some_and(|tools| tools.len() > 10 && tools.iter().all(is_valid))
 }
@@ -108,7 +109,7 @@ fn is_missing_file_error(dialect: TestedDialect, answer: &Value) -> bool {
     }
 }
 
-/// Checks each answer against each contract: only its own contract accepts it.
+/// Checks each answer against each contract. Only the contract of the answer itself may accept it.
 #[track_caller]
 fn check_crosswise(
     answers: &[(TestedDialect, Value)],

@@ -1,4 +1,5 @@
-//! A server with every dialect on a shared listener and each contract on a dedicated one.
+//! Server that serves every dialect on a shared listener, and each contract also on a dedicated
+//! listener.
 
 use std::net::SocketAddr;
 
@@ -55,7 +56,7 @@ impl TestedDialect {
         }
     }
 
-    /// Returns the text of a file in the answer to a read.
+    /// Returns the text of the file in `answer`, the answer to a read.
     #[track_caller]
     pub(super) fn text(self, answer: &Value) -> String {
         let at = match self {
@@ -104,7 +105,7 @@ impl MultiContractServer {
         Self { served, alone }
     }
 
-    /// Returns the server itself.
+    /// Returns the server process.
     pub(super) fn server(&self) -> &TestServerProcess {
         &self.served
     }

@@ -111,7 +111,7 @@ fn ask(
     }
 }
 
-/// Checks that `answer` lists the tool that reads files, under its name in `dialect`.
+/// Checks that `answer` lists the tool for reading files, under the name that it has in `dialect`.
 #[track_caller]
 fn is_listing(dialect: TestedDialect, answer: &Value) {
     let (at, key, name) = match dialect {
@@ -158,7 +158,7 @@ fn is_refusal(dialect: TestedDialect, answer: &Value) {
     assert!(is_refusal, "{}: {answer}", dialect.name());
 }
 
-/// Returns the output of a program in `answer`.
+/// Returns the output of the program that the call in `answer` ran.
 #[track_caller]
 fn printed(dialect: TestedDialect, answer: &Value) -> &str {
     let at = match dialect {

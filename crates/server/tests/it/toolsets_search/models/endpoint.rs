@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The number of dimensions of the endpoint's vectors.
 pub(super) const DIMENSIONS: usize = 8;
 
-/// Reaction of the test endpoint to requests for vectors.
+/// Tells how the test endpoint answers requests for vectors.
 #[derive(Clone, Copy)]
 pub(super) enum EmbeddingEndpointBehavior {
     /// Returns one vector for texts about okapis and quaggas, and another vector for all other
@@ -129,7 +129,7 @@ fn answer(mut stream: TcpStream, shared: &TestEmbeddingEndpointState) {
     let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
 }
 
-/// Returns the posted JSON, if it arrived completely.
+/// Reads an HTTP request and returns its JSON body, or `None` if the request is incomplete.
 fn read_request(stream: &mut TcpStream) -> Option<Value> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// The test server's reaction to one request.
+/// Tells how the test server answers one request.
 enum EmbeddingServerReaction {
     /// Returns the vector `[length, 1, 0]` for each text, and counts ten tokens for each.
     Embed,
@@ -24,7 +24,7 @@ enum EmbeddingServerReaction {
     CutShort,
 }
 
-/// A test server with a list of reactions, which records its requests.
+/// Test server with a list of reactions to requests. It records the requests.
 struct EmbeddingServer {
     url: String,
     requests: Arc<Mutex<Vec<(String, Value)>>>,

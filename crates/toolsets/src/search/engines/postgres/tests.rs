@@ -1,4 +1,5 @@
-//! Tests with a real PostgreSQL server with pgvector, which each test starts itself.
+//! Tests of the search engine with a real PostgreSQL server with pgvector, which each test starts
+//! itself.
 #![allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
 
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Tests of reading checkouts, with repositories that git creates.
+//! Tests of reading git checkouts for the index, with repositories that git creates.
 
 #![allow(clippy::disallowed_methods, reason = "the tests change the repositories from outside")]
 
