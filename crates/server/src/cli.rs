@@ -139,8 +139,8 @@ struct WorkspaceFolderArgs {
 }
 
 impl WorkspaceFolderArgs {
-    /// Reloads the settings of `workspace` whenever they change, until the returned guard is
-    /// dropped.
+    /// Reloads the settings of `workspace` whenever its settings file changes, until the returned
+    /// guard is dropped.
     ///
     /// `adapt` applies the other options of the command line. `security` is the security of the
     /// listeners, if the server has any.
@@ -187,13 +187,14 @@ impl WorkspaceFolderArgs {
         Ok(loaded)
     }
 
-    /// Loads the settings for `root` and starts logging.
+    /// Loads the settings for the workspace `root` and starts logging. Fails if the settings are
+    /// invalid or not trusted.
     fn load(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         self.load_file(root, self.config.as_deref())
     }
 
-    /// Loads the settings for `root` in order to check them. The settings file need not be trusted
-    /// yet. If the file is not trusted, prints a message.
+    /// Loads the settings for the workspace `root`, even if the user does not trust the settings
+    /// file yet. In that case, prints a message. Fails if a setting is invalid.
     fn load_to_check(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
         let (loaded, trust_note) = self.load_with_trust_note(root)?;
         if let Some(note) = trust_note {
@@ -202,8 +203,9 @@ impl WorkspaceFolderArgs {
         Ok(loaded)
     }
 
-    /// Loads the settings for `root` in order to check them. The second value is a message if the
-    /// settings file is not trusted yet.
+    /// Loads the settings for the workspace `root`, even if the user does not trust the settings
+    /// file yet. In that case, the second value is a message for the user. Fails if a setting is
+    /// invalid.
     fn load_with_trust_note(&self, root: &Path) -> anyhow::Result<(LoadedConfig, Option<String>)> {
         let file = root.join(config::SETTINGS_FILE_NAME);
         if self.config.is_some() || file.symlink_metadata().is_err() {
@@ -284,8 +286,8 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// Returns the words of the command line. Replaces Synesthetic's `--validate PATH` by `contract
-/// validate PATH`.
+/// Returns the command-line arguments of this process. Replaces the older form `--validate PATH`,
+/// which Synesthetic uses, by `contract validate PATH`.
 fn command_line_words() -> impl Iterator<Item = OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if let Some(first) = words.get(1).and_then(|word| word.to_str()) {
@@ -320,7 +322,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Creates a single-threaded runtime, which avoids switches between threads.
+/// Creates a single-threaded async runtime, which avoids switches between threads.
 fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
@@ -333,7 +335,7 @@ fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>
     done
 }
 
-/// Returns the effective settings as TOML.
+/// Returns the effective settings `config` as TOML text.
 fn as_toml(config: &Config) -> anyhow::Result<String> {
     Ok(toml::to_string(config)?)
 }

@@ -152,8 +152,8 @@ impl Config {
         Ok(key_file::read(&file)?.is_some())
     }
 
-    /// Returns the keys that have not expired at `now`: those in the settings, then those in the
-    /// key file, oldest first.
+    /// Returns the keys that have not expired at `now`: first the keys in the settings, then the
+    /// keys in the key file (oldest first).
     ///
     /// # Errors
     /// The key file cannot be read, or other users could have written it.
@@ -294,7 +294,7 @@ pub struct ListenAddressEntry {
 /// Parses an address such as `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
 ///
 /// # Errors
-/// `text` is not an address. The message shows the expected form.
+/// `text` is not an address. The message shows a valid address.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
@@ -430,8 +430,8 @@ impl Default for LimitsSection {
 }
 
 impl LimitsSection {
-    /// Returns the highest number of jobs that run at once: half of the calls that run programs, so
-    /// that jobs leave slots for direct calls. That is 8 by default.
+    /// Returns the highest number of jobs that run at once: half of the setting `limits.programs`,
+    /// so that jobs leave slots for direct calls. The default is 8.
     pub(crate) fn jobs(&self) -> usize {
         self.programs.div_ceil(2)
     }
@@ -517,7 +517,7 @@ pub enum ResourceKind {
 }
 
 impl ResourcesSection {
-    /// Returns true if resources of this `kind` are offered.
+    /// Returns true if the settings offer resources of this `kind`.
     pub fn offers(&self, kind: ResourceKind) -> bool {
         self.kinds.contains(&kind)
     }

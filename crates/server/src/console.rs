@@ -52,19 +52,20 @@ pub(crate) const ACTIONS: &[&str] = &[
     "console.cancel_job",
     "console.restart_upstream",
 ];
-/// Path of the console page that signs in.
+/// Path of the sign-in page of the console.
 pub const SIGN_IN_PATH: &str = "/console/sign-in";
-/// Minimum time between two messages to an open console page which say that calls or jobs have
-/// changed. Applies if at most [`PAGES_PER_INTERVAL`] pages are open.
+/// Minimum time between two messages that tell an open console page about changed calls or jobs.
+/// Applies if at most [`PAGES_PER_INTERVAL`] pages are open.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of open console pages that are notified within [`CHANGE_INTERVAL`]. If more are open,
-/// each is notified less often, so that all pages together cost the server little.
+/// Number of open console pages that the server notifies within [`CHANGE_INTERVAL`]. If more pages
+/// are open, the server notifies each of them less often, so that its load does not grow.
 const PAGES_PER_INTERVAL: u32 = 8;
-/// Time without calls after which an open console page is told to update its jobs.
+/// Time without calls after which the server tells an open console page to update its jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Function that returns a text about the differences between an upstream's tools and their pins.
-/// If the second argument is the digest of this text, the function also approves the tools.
+/// Function that returns the differences between an upstream's tools and their pins, as text. The
+/// first argument is the name of the upstream. If the second argument is the digest of this text,
+/// the function also approves the tools.
 pub(crate) type PinReviewFn =
     Arc<dyn Fn(String, Option<String>) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
@@ -87,7 +88,7 @@ pub(crate) struct SettingsPreview {
 pub(crate) type SettingsComparison =
     Arc<dyn Fn() -> anyhow::Result<Option<SettingsPreview>> + Send + Sync>;
 
-/// Access to the parts of a served workspace that the console shows and changes.
+/// Handle with which the console reads and changes a served workspace.
 #[derive(Clone)]
 pub(crate) struct ConsoleWorkspaceAccess {
     pub(crate) host: Arc<Host>,
@@ -113,7 +114,7 @@ pub(crate) struct WebConsole {
     pin_changes: PinComparisonCache,
     reconnections: Arc<UpstreamReconnections>,
     questions: Arc<WaitingQuestions>,
-    /// Counter of open console pages: each page that is notified of changes holds a clone.
+    /// Counter of open console pages: each open page holds a clone of this value.
     open_pages: Arc<()>,
     /// True if the server uses TLS.
     is_secure: bool,
@@ -160,7 +161,7 @@ impl WebConsole {
         matches!(path, "/" | "/console") || path.starts_with(PREFIX)
     }
 
-    /// Returns true if `path` of the console accepts submitted forms.
+    /// Returns true if the console accepts submitted forms at `path`.
     pub(crate) fn takes_forms_at(path: &str) -> bool {
         path.starts_with(PREFIX)
     }
@@ -262,8 +263,8 @@ impl WebConsole {
         actions::answer(self, session, path, &form).await
     }
 
-    /// Returns the console session of the request `head`. Returns `None` if the key or token that
-    /// opened the session was revoked or has expired.
+    /// Returns the console session of the request `head`, or `None` if there is no session, or if
+    /// the key or token that opened the session was revoked or has expired.
     fn find_session(&self, head: &FrameMetadata) -> Option<Arc<ConsoleSession>> {
         let is_use = head.header("x-console-refresh").next().is_none();
         let session = self.sessions.find(head, is_use)?;
@@ -276,7 +277,8 @@ impl WebConsole {
     }
 
     /// Signs a person in: creates a console session for the one-time link, key or token in the form
-    /// `frame`.
+    /// `frame`. Returns a redirect to the console, or the sign-in page with the reason of the
+    /// failure.
     async fn sign_in(&self, frame: &MessageFrame, peer: IpAddr) -> Reply {
         let form = FormFields::parse(&frame.body);
         let has_keys = self.identity.requires_credential();
@@ -339,7 +341,8 @@ impl WebConsole {
         self.identity.authenticate(None, &head, peer).await
     }
 
-    /// Returns the reply to a console request of a person who is not signed in.
+    /// Returns the reply to a console request of a person who is not signed in: a redirect to the
+    /// sign-in page, or an error for methods other than GET and HEAD.
     fn sign_in_first(method: &Method) -> Reply {
         match *method {
             Method::GET | Method::HEAD => layout::redirect(SIGN_IN_PATH),
@@ -378,13 +381,14 @@ pub(crate) fn keeps_recent_calls(config: &Config) -> bool {
         && AuditArgumentDetail::from(config.audit.arguments) != AuditArgumentDetail::None
 }
 
-/// Returns the shortest time between two change messages to one of `count` open console pages.
+/// Returns the shortest time between two messages about changes to each of `count` open console
+/// pages.
 fn change_interval(count: usize) -> Duration {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     CHANGE_INTERVAL * count.div_ceil(PAGES_PER_INTERVAL).max(1)
 }
 
-/// Returns a console page with the HTTP `status` that shows `why` a request was refused.
+/// Returns a console page with the HTTP `status` and the reason `why` a request was refused.
 fn problem(status: u16, why: &str) -> Reply {
     layout::reply(status, pages::sign_in::problem(why))
 }

@@ -3,7 +3,7 @@
 use crate::sessions::streams;
 use crate::{config, identity};
 
-/// Function that takes one input and panics if it finds a bug.
+/// Function that takes one fuzz input and panics if it finds a bug.
 type ServerFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.

@@ -43,7 +43,7 @@ pub fn configure_allocator() {
     }
 }
 
-/// Returns the free pages of all heaps to the system.
+/// Returns the free pages of all heaps of the C library's allocator to the system.
 #[allow(unsafe_code, reason = "the allocator is the C library's")]
 pub(crate) fn trim_heaps() {
     // SAFETY: `malloc_trim` touches only free memory.
@@ -53,8 +53,8 @@ pub(crate) fn trim_heaps() {
     }
 }
 
-/// Returns free pages to the system each time large requests, which reserve `memory`, were
-/// answered. Never returns.
+/// Waits for large requests, which reserve `memory`, and returns free pages to the system after
+/// their answers. Never returns.
 pub(crate) async fn trim_after_large_requests(memory: &InputMemoryBudget) {
     loop {
         memory.wait_large_freed().await;

@@ -29,13 +29,13 @@ use keys::{ApiKeyLookupResult, ApiKeyRing, ReloadedKeys};
 use throttle::{AuthFailureThrottle, FAILURE_WINDOW, FAILURES_MAX, REJECTION_DELAY};
 use tokens::{PendingToken, TokenCheckResult, TokenValidator};
 
-/// Header that may contain an API key under all settings.
+/// Header that may always contain an API key, regardless of the settings.
 const KEY_HEADER: &str = "x-api-key";
-/// Identity of a sender whose credential is unknown, from an address with too many failed attempts.
+/// Identity of a sender with an unknown credential whose address has too many failed attempts.
 const THROTTLED_SENDER: RequestSenderIdentity =
     RequestSenderIdentity::Throttled { retry_after: FAILURE_WINDOW };
 
-/// Authentication of HTTP requests. If neither API keys nor issuers of tokens are configured, every
+/// Authenticates HTTP requests. If neither API keys nor issuers of tokens are configured, every
 /// caller is accepted.
 ///
 /// Keys are stored as digests. A received key is hashed and compared in full, so neither memory nor
@@ -55,7 +55,7 @@ struct CredentialRules {
     proxies: TrustedProxies,
 }
 
-/// API keys and credential rules of a changed configuration, which are checked but not in force
+/// API keys and credential rules of a changed configuration. They are checked, but not in force
 /// yet.
 pub(crate) struct ReloadedCredentials {
     keys: ReloadedKeys,
@@ -75,7 +75,7 @@ impl Authenticator {
     }
 
     /// Checks the API keys and token issuers of `config` without putting them into force. Cached
-    /// tokens stay verified, unless `other_issuers` says that `config` has other issuers.
+    /// tokens stay verified, unless `other_issuers` says that the issuers have changed.
     ///
     /// # Errors
     /// Fails if a key or an address of a proxy is invalid.
@@ -126,7 +126,8 @@ impl Authenticator {
         self.rules().challenge.as_ref().is_some_and(|challenge| challenge.serves_path(path))
     }
 
-    /// Returns true if [`Authenticator::add_challenge`] may add an OAuth challenge.
+    /// Returns true if a token issuer is configured, so that [`Authenticator::add_challenge`] may
+    /// add an OAuth challenge.
     pub(crate) fn has_challenge(&self) -> bool {
         self.rules().challenge.is_some()
     }
@@ -140,8 +141,9 @@ impl Authenticator {
         }
     }
 
-    /// Returns true if the API key with this digest, which was accepted before, is still valid.
-    /// Also returns true for a digest of a token, because digests of tokens are not stored.
+    /// Returns true if the API key with this digest, which was accepted earlier, is still valid.
+    /// Also returns true for the digest of a token, because the server does not store these
+    /// digests.
     pub(crate) fn is_valid_now(&self, digest: &ApiKeyDigest) -> bool {
         match self.keys.find(digest) {
             ApiKeyLookupResult::Owner(_) => true,
@@ -187,8 +189,8 @@ impl Authenticator {
         }
     }
 
-    /// Examines `credential` from the address `client`. `fetched` is true if the signing keys of
-    /// the token's issuer were already fetched for this request.
+    /// Examines `credential`, which the address `client` sent. `fetched` is true if the signing
+    /// keys of the token's issuer were already fetched for this request.
     ///
     /// A valid credential is always accepted. Only an unknown credential counts as a failed attempt
     /// of `client`.
@@ -323,8 +325,8 @@ impl CredentialRules {
         first
     }
 
-    /// Examines `secret` as a token, if `credential` comes from `Authorization` and the secret
-    /// looks like a token. Otherwise returns `None`.
+    /// Examines `secret` as a token. Returns `None` if the secret does not look like a token, or if
+    /// `credential` does not come from the header `Authorization`.
     fn check_bearer_token(
         &self,
         credential: &RequestCredential,
@@ -348,16 +350,16 @@ impl CredentialRules {
 /// A credential in an HTTP request, which is not examined yet.
 enum RequestCredential {
     Missing,
-    /// Credential from a header that contains only API keys.
+    /// Credential from a header that contains only API keys, such as `X-API-Key`.
     Key(Vec<u8>),
-    /// Credential from `Authorization`, either an API key or a token.
+    /// Credential from the header `Authorization`, which is either an API key or a token.
     Bearer(Vec<u8>),
-    /// Several credentials in one header. The server examines none of them.
+    /// Several credentials in one header. The server does not examine them.
     Multiple,
 }
 
-/// Returns the single credential in `keys`, the values of one header, converted by `one`. Several
-/// values give [`RequestCredential::Multiple`].
+/// Returns the credential in `keys`, the values of one header, after `one` has converted it.
+/// Returns [`RequestCredential::Multiple`] if there are several values.
 fn single_credential<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     one: fn(Vec<u8>) -> RequestCredential,
@@ -373,7 +375,7 @@ fn single_credential<'k>(
 /// Result of examining a credential.
 enum CredentialCheckResult {
     Known(Caller),
-    /// The credential is rejected.
+    /// The credential is rejected. The sender gets this identity.
     Rejected(RequestSenderIdentity),
     /// The credential is a token, and the signing keys of its issuer must be fetched first.
     NeedsKeys(PendingToken),

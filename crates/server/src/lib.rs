@@ -182,7 +182,8 @@ pub async fn serve_stdio(
     Ok(result?)
 }
 
-/// Creates the web console of `served`. Returns `None` if the settings disable the console.
+/// Creates the web console of `served`. Returns `None` if the settings disable the console, or if
+/// `served` cannot have one. Fails if the system has no random numbers.
 fn open_console(
     served: &PreparedServer,
     config: &Config,
@@ -199,7 +200,7 @@ fn open_console(
     Ok(Some(Arc::new(console)))
 }
 
-/// Spawns the task that maintains jobs, and releases unused memory while the server is idle.
+/// Spawns the task that maintains jobs, and that releases unused memory while the server is idle.
 fn spawn_maintenance(state: &Arc<ServerState>) -> JoinHandle<()> {
     let state = state.clone();
     tokio::spawn(async move {

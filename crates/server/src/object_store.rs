@@ -1,8 +1,8 @@
 //! Stores large files of a fleet in a bucket of S3, or of a service with the same protocol.
 //!
 //! A file consists of several objects of up to 16 MiB, so that a server never has more of the file
-//! in memory, and no upload has parts. `rusty-s3` signs the URL of each request (AWS Signature
-//! Version 4), and our HTTP client sends the request.
+//! in memory, and needs no multipart uploads. `rusty-s3` signs the URL of each request (AWS
+//! Signature Version 4), and our HTTP client sends the request.
 
 use std::error::Error;
 use std::fmt;
@@ -31,7 +31,8 @@ const OBJECT_BYTES_MAX: usize = 16 << 20;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for which the signature of a request is valid. Clocks may differ by less than this time.
 const SIGNATURE_LIFETIME: Duration = Duration::from_secs(900);
-/// Maximum number of attempts of a request that the service does not answer or cannot fulfil now.
+/// Maximum number of attempts of a request that the storage service does not answer, or cannot
+/// serve at the moment.
 const TRIES_MAX: u32 = 3;
 /// Pause before the second attempt of a request. Later pauses are longer.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -77,7 +78,8 @@ impl BucketLocation {
     }
 }
 
-/// Returns the bucket `name` of the service at `endpoint`.
+/// Creates the description of the bucket `name` of the service at `endpoint`. Fails if the endpoint
+/// is not a valid URL.
 fn open_bucket(endpoint: &str, name: &str, region: &str) -> Result<Bucket, Box<dyn Error>> {
     // `Bucket` would ignore a query, a user name and a password.
     let endpoint = HttpUrl::parse_below(endpoint, "/")?.to_string();
@@ -85,7 +87,7 @@ fn open_bucket(endpoint: &str, name: &str, region: &str) -> Result<Bucket, Box<d
     Ok(Bucket::new(endpoint.parse()?, UrlStyle::Path, name, region)?)
 }
 
-/// Client for a bucket in which large files are stored.
+/// Client for a bucket in which a fleet stores large files.
 pub(crate) struct FileBucket {
     client: HttpClient,
     place: BucketLocation,
@@ -104,7 +106,7 @@ impl FileBucket {
         Self { client: open_http_client(), place, key }
     }
 
-    /// Returns the name of the object that contains the part with this `number` of the file `name`.
+    /// Returns the name of the object with this `number` that contains a piece of the file `name`.
     fn object_name(&self, name: &str, number: u64) -> String {
         format!("{}{name}/{number}", self.place.prefix)
     }
@@ -114,8 +116,9 @@ impl FileBucket {
         self.place.bucket.base_url().authority()
     }
 
-    /// Sends a request about `object`. Repeats the request if the service does not answer or has a
-    /// temporary failure.
+    /// Sends a request about `object` and returns the status and body of the answer. Repeats the
+    /// request up to two times if the service does not answer or has a temporary failure, and then
+    /// fails.
     async fn request(
         &self,
         method: Method,
@@ -161,7 +164,7 @@ impl FileBucket {
         })
     }
 
-    /// Creates a request about `object` with this `body`, and signs its URL at the time `now`.
+    /// Creates a request about `object` with this `body`, and signs its URL for the time `now`.
     fn sign(
         &self,
         method: Method,
@@ -262,8 +265,8 @@ fn objects_of(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     (0_u64..).zip((0..bytes).step_by(OBJECT_BYTES_MAX))
 }
 
-/// Reads the part of `file` that is stored as one object: from the offset `at`, at most 16 MiB.
-/// `bytes` is the size of the file.
+/// Reads the part of `file` that one object contains: from the offset `at`, at most 16 MiB. `bytes`
+/// is the size of the file. Fails if the file is shorter.
 fn read_piece(file: &File, at: u64, bytes: u64) -> io::Result<Bytes> {
     let len = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(OBJECT_BYTES_MAX);
     let mut piece = vec![0; len];

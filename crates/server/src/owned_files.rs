@@ -17,12 +17,12 @@ use toolgate_world::root::{EntryFingerprint, EntryMeta};
 /// Largest key file, certificate or similar file that is read: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Policy for symbolic links when a file is read that its owner must own.
+/// Treatment of symbolic links when toolgate reads a file that no other user may be able to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnedFileSymlinkPolicy {
-    /// Policy that follows symbolic links, as for secrets that are mounted into a container.
+    /// Follows symbolic links, as for secrets that are mounted into a container.
     Followed,
-    /// Policy that refuses symbolic links.
+    /// Refuses symbolic links.
     Refused,
 }
 
@@ -61,7 +61,8 @@ pub(crate) fn read_text(
     String::from_utf8(bytes).with_context(|| format!("{shown} is not UTF-8"))
 }
 
-/// Opens the file at `path` without blocking on a named pipe.
+/// Opens the file at `path` without blocking on a named pipe. Fails if the file cannot be opened,
+/// or if it is a symbolic link that `links` refuses.
 fn open_file(path: &Path, links: OwnedFileSymlinkPolicy) -> anyhow::Result<File> {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if links == OwnedFileSymlinkPolicy::Refused {
@@ -87,7 +88,8 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
     Ok(bytes)
 }
 
-/// Returns the fingerprint of `file`, by which a later change is recognized.
+/// Checks that no other user can write `file`. Returns the fingerprint of the file, by which a
+/// later change is recognized. `path` is for error messages.
 ///
 /// # Errors
 /// Other users can write the file, or its owner is neither this user nor root.

@@ -81,7 +81,8 @@ fn parse_level(level: &str) -> anyhow::Result<EnvFilter> {
 static SECRETS: LazyLock<RwLock<SecretSet>> =
     LazyLock::new(|| RwLock::new(secret_variables(&environment(), &[])));
 
-/// Returns the secrets to redact: from environment variables and from `config`.
+/// Returns the secrets to redact from all output: the values of environment variables, and the
+/// secrets that `config` names.
 ///
 /// # Errors
 /// A configured secret is missing or too short.
@@ -103,8 +104,8 @@ pub(crate) fn redact_from_log(secrets: SecretSet) {
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets;
 }
 
-/// Returns the values of those environment variables in `variables` whose names look like names of
-/// secrets or contain any of `names`.
+/// Returns the values of the environment variables in `variables` whose names look like names of
+/// secrets, or contain any of `names`.
 fn secret_variables(variables: &[(OsString, OsString)], names: &[String]) -> SecretSet {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));

@@ -49,8 +49,8 @@ use shared_credentials::SharedCredentials;
 
 /// Time limit for connecting to an upstream, and for its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Owner in the catalog of the tool that reads long results of upstreams. It sorts before all
-/// upstreams, whose names do not start with a dot.
+/// Owner in the catalog of the tool that reads long results of upstreams. This name sorts before
+/// all upstreams, whose names do not start with a dot.
 const RESULTS_OWNER: &str = ".results";
 /// Time for an upstream's program to exit before it is killed.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ pub(crate) fn open_upstreams(
     Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
 }
 
-/// Opened upstreams, and the cache of their tool lists.
+/// Opened upstreams, with the cache of their tool lists.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
     pub(crate) cache: Arc<UpstreamCache>,
@@ -128,7 +128,7 @@ impl UpstreamCatalog {
     /// text about the change.
     ///
     /// First withdraws the tools that the new settings remove, rename or leave out. Then calls
-    /// `replace_gate`. So no call passes a gate that was not meant for the called tool.
+    /// `replace_gate`, so that each tool is called only through a gate that knows it.
     ///
     /// # Errors
     /// Settings are invalid. In that case nothing has changed.
@@ -194,7 +194,7 @@ impl DynamicContentSources for UpstreamContentSources {
     }
 }
 
-/// Readiness check of a catalog: tells whether the upstreams have listed their tools.
+/// Readiness check of the server: tells whether the upstreams have listed their tools.
 struct UpstreamReadiness(Upstreams);
 
 impl CatalogReadinessCheck for UpstreamReadiness {
@@ -216,7 +216,7 @@ impl CatalogReadinessCheck for UpstreamReadiness {
     }
 }
 
-/// Access of upstreams to this machine: folders, programs and the network.
+/// Gives upstreams access to this machine: to folders, programs and the network.
 struct LocalSystemAccess {
     root: Root,
     processes: ProcessRunner,
@@ -420,8 +420,8 @@ impl LocalSystemAccess {
         }
     }
 
-    /// Replaces the stored credential `name` by the one that any server of the fleet has shared
-    /// last. Keeps the credential of this server if it is newer and could not be shared yet.
+    /// Replaces the stored credential `name` by the version that a server of the fleet has shared
+    /// last. Keeps the version of this server if it is newer and could not be shared yet.
     async fn fetch_from(&self, shared: &SharedCredentials, name: &str) {
         let Some(secret) = shared.read(name).await else { return };
         let secret = Some(secret.as_str()).filter(|secret| !secret.is_empty());
@@ -461,8 +461,8 @@ impl LocalSystemAccess {
         }
     }
 
-    /// Opens the folder at the path `at` for an upstream. The folder may be outside of the
-    /// workspace.
+    /// Opens the folder at the path `at`, relative to the workspace, for an upstream. The folder
+    /// may be outside of the workspace. Fails if it cannot be opened.
     fn open_folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         open_folder(&self.root.path().join(at))
     }
@@ -519,7 +519,7 @@ pub(crate) fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
 }
 
 /// Checks the sandbox profile in an upstream's `settings`, and the hosts that its program may
-/// reach.
+/// reach. Fails if they are invalid or contradict each other.
 fn check_hosts(settings: &UpstreamSettings, sandbox: &SandboxSettings) -> Result<(), String> {
     let profile = sandbox_profile(&settings.sandbox)?;
     let access = ProgramHostAccess::parse(&settings.hosts, "`hosts`")?;
@@ -534,7 +534,7 @@ fn check_hosts(settings: &UpstreamSettings, sandbox: &SandboxSettings) -> Result
     }
 }
 
-/// Checks the settings of all upstreams of `config`.
+/// Checks the settings of all upstreams of `config`. Fails at the first invalid upstream.
 pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
     for (name, settings) in &config.upstream {
         let checked = settings.check().and_then(|()| check_hosts(settings, &config.sandbox));

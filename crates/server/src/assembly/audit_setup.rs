@@ -1,4 +1,4 @@
-//! Location of the audit log and of the key that seals it.
+//! Settings of the audit log: where the server writes the log, and where the key that seals it is.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,8 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 /// SQLite index with its write-ahead files.
 const BESIDE: [&str; 4] = ["head", "index", "index-wal", "index-shm"];
 
-/// Returns the file settings of the audit log, or `None` if the log is not written to a file.
+/// Returns the file settings of the audit log, or `None` if the log is not written to a file. Fails
+/// if a configured path is not absolute.
 pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFileSettings>> {
     Ok(match audit_destination(config)? {
         AuditDestination::File(file) => Some(file),
@@ -24,7 +25,7 @@ pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditF
 }
 
 /// Returns the paths of the audit log that tools must not write: the log, its rotated files, its
-/// index and its key.
+/// index and its key. Returns an empty list if the log is not written to a file.
 pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<PathBuf>> {
     let Some(AuditFileSettings { path, key, keep, .. }) = audit_file(config)? else {
         return Ok(Vec::new());
@@ -34,8 +35,9 @@ pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<P
     Ok(rotated.chain([path.clone(), key]).collect())
 }
 
-/// Returns the paths that no tool may read: the state folder, the folder for large files of a fleet,
-/// and the keys of the audit log, callers, TLS and session ids.
+/// Returns the paths that no tool may read: the state folder, the folder for large files of a
+/// fleet, and the keys of the audit log, callers, TLS and session ids. Fails if a configured path
+/// is invalid.
 pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let key = audit_file(&config.audit)?.map(|file| file.key);
     let keys = key_file::path(&config.server)?;
@@ -46,7 +48,8 @@ pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     Ok([state_folder(), key, keys, tls, sessions, shared].into_iter().flatten().collect())
 }
 
-/// Returns the destination of the audit log: a file, standard error or none.
+/// Returns the destination of the audit log: a file, standard error, or no destination if the log
+/// is off. Fails if a configured path is not absolute.
 pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result<AuditDestination> {
     let path = match config.to.as_str() {
         "off" => return Ok(AuditDestination::Off),
@@ -65,7 +68,8 @@ pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result
     Ok(AuditDestination::File(AuditFileSettings { key, path, keep, bytes_max }))
 }
 
-/// Returns the path of the key that seals the audit log at `path`.
+/// Returns the path of the key that seals the audit log at `path`. Fails if the setting `audit.key`
+/// is neither `state` nor an absolute path.
 fn key_path(config: &config::AuditSection, path: &Path) -> anyhow::Result<PathBuf> {
     match config.key.as_str() {
         "state" => Ok(state_folder().map_or_else(

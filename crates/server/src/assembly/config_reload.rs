@@ -45,14 +45,15 @@ pub(crate) struct ConfigWatcher<L> {
 /// the file does not exist.
 type WatchedFileStamps = BTreeMap<PathBuf, Option<EntryFingerprint>>;
 
-/// Watched settings files and the signal of changes in their folders.
+/// Watched settings files, and a signal that reports changes in their folders.
 struct SettingsFileWatch {
     signal: FolderChangeSignal,
     stamps: WatchedFileStamps,
 }
 
 impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatcher<L> {
-    /// Watches the settings files until the returned guard is dropped.
+    /// Starts to watch the settings files, and reloads the settings after each change, until the
+    /// returned guard is dropped. Only logs a warning if the files cannot be watched.
     pub(crate) fn start(self) -> KeepActiveGuard {
         if let Some(marks) = trust::marks_folder() {
             create_folder(&marks);
@@ -70,8 +71,9 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         KeepActiveGuard::new(AbortOnDropHandle::new(tokio::spawn(Arc::new(self).run(watch))))
     }
 
-    /// Watches the folders of the settings files. If `known` is given, each file without an entry
-    /// in `known` counts as new.
+    /// Starts to watch the folders of the settings files. If `known` is given, the returned watch
+    /// compares the files with these fingerprints, so that changes since then are noticed. Fails if
+    /// the folder of the configuration file cannot be watched.
     fn open_watch(&self, known: Option<WatchedFileStamps>) -> io::Result<SettingsFileWatch> {
         let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
@@ -117,8 +119,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         }
     }
 
-    /// Applies the settings that the watched files contain now, after the files `changed` have
-    /// changed, and logs the result. If the settings are invalid, the old ones stay in force.
+    /// Loads the settings again after the files `changed` have changed, applies them, and logs the
+    /// result. If the new settings are invalid, the old settings stay in force.
     fn reload(&self, changed: &[PathBuf]) {
         let others: Vec<_> = changed.iter().filter(|path| !self.is_own(path)).collect();
         let applied = (self.load)().and_then(|LoadedConfig { config, warnings, .. }| {
@@ -202,7 +204,8 @@ impl WatchedSettingsFiles {
         self.stamps.insert(file.to_owned(), stamp_of(file));
     }
 
-    /// Watches a pack of declared commands: a file, or the `*.toml` files of a folder.
+    /// Adds a pack of declared commands to the watched files: a file, or the `*.toml` files of a
+    /// folder.
     fn add_pack(&mut self, pack: &Path) {
         let Ok(entries) = fs::read_dir(pack) else { return self.add_file(pack) };
         self.folders.insert(pack.to_owned());
@@ -212,7 +215,7 @@ impl WatchedSettingsFiles {
         });
     }
 
-    /// Watches all files in `folder` and its subfolders.
+    /// Adds all files in `folder` and its subfolders to the watched files, up to [`FILES_MAX`].
     fn add_folder(&mut self, folder: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         self.folders.insert(folder.to_owned());

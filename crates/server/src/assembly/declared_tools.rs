@@ -8,11 +8,12 @@ use toolgate_contract::{AnyTool, ToolId, fold_name};
 use toolgate_toolsets::commands;
 use toolgate_world::sandbox::SandboxSettings;
 
-/// Removes each built-in tool from `tools` that one of the `declared` commands replaces. Returns the
-/// ids of the removed tools.
+/// Removes each built-in tool from `tools` that a command in `declared` replaces. Returns the ids
+/// of the removed tools.
 ///
 /// # Errors
-/// A command has the name of a built-in tool, and its declaration does not allow to replace it.
+/// A command has the name of a built-in tool, but its declaration does not say that it replaces
+/// this tool.
 pub(crate) fn remove_replaced(
     tools: &mut Vec<Arc<dyn AnyTool>>,
     declared: &[commands::DeclaredCommand],
@@ -35,10 +36,11 @@ pub(crate) fn remove_replaced(
     Ok(replaced)
 }
 
-/// Checks that no declared command limits the paths of a host that `sandbox.ssh` names.
+/// Checks that no declared command restricts the paths on a host that programs reach over SSH (the
+/// setting `sandbox.ssh`).
 ///
 /// # Errors
-/// The error names the host and the command.
+/// A command restricts the paths on such a host. The error names the host and the command.
 pub(crate) fn check_command_hosts(
     sandbox: &SandboxSettings,
     declared: &[commands::DeclaredCommand],

@@ -29,7 +29,7 @@ const FILES_MAX: usize = 10_000;
 const FOLDER_BYTES_MAX: u64 = 16 << 20;
 
 /// Creates the builder of envelopes for `config`. The builder validates each envelope against
-/// `schemas`.
+/// `schemas`. Fails if the envelope log cannot be opened.
 pub(crate) fn new_envelopes(
     config: &config::EnvelopeSection,
     schemas: Arc<SchemaRegistry>,
@@ -43,8 +43,8 @@ pub(crate) fn new_envelopes(
     Ok(EnvelopeBuilder::new(settings, schemas, log.transpose()?))
 }
 
-/// Returns the folder of the envelope log, and creates the folder if it is missing. Returns `None`
-/// if envelopes are not logged.
+/// Returns the folder of the envelope log, or `None` if envelopes are not logged. Creates the
+/// folder if it is missing, and fails if that is not possible.
 pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Option<PathBuf>> {
     let Some(folder) = &config.log_dir else { return Ok(None) };
     fs::create_dir_all(folder)
@@ -54,9 +54,9 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
 
 /// Loads the built-in schemas, and the schemas in the folders that `config` names under `root`.
 ///
-/// A file in a default folder applies only if the user has trusted its exact content, because it
-/// decides which calls are valid. An unusable file there only causes a warning. Otherwise anyone
-/// who can write to the folder could keep the server from starting.
+/// In a default folder, a file applies only if the user has trusted its exact content, because
+/// schemas decide which calls are valid. An unusable file in a default folder only causes a
+/// warning. Otherwise a stranger who can write to the folder could keep the server from starting.
 pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
     let is_default = *folders == config::EnvelopeSection::default().schemas;
@@ -115,8 +115,9 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
     Ok(found)
 }
 
-/// Returns the schema files in the workspace folder `folder`, sorted by name, each with the kind of
-/// its data. Returns none if the folder does not exist.
+/// Returns the paths of the schema files in the workspace folder `folder`, sorted by name, each
+/// with its kind. Returns an empty list if the folder does not exist, and fails if it cannot be
+/// read.
 fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileKind, String)>> {
     let at = || format!("the schemas in {folder}");
     let dir = match root.open_dir(folder) {
@@ -138,8 +139,9 @@ fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileKind,
     Ok(files.collect())
 }
 
-/// Reads the schema files in `folder` and adds them to `files`. If `is_default` is true, untrusted
-/// files are skipped, and unusable files only cause a warning.
+/// Reads the schema files in `folder` and adds them to `files`. If `is_default` is true, skips
+/// untrusted files, and only logs a warning about an unusable file. Otherwise fails if a file is
+/// unusable.
 fn read_folder(
     root: &Root,
     folder: &str,
@@ -174,13 +176,13 @@ fn read_folder(
     Ok(())
 }
 
-/// Kind of data that a schema file describes: one tool's input or output, a shared kind such as
-/// tool IO, or an envelope. The name of the file decides the kind.
+/// Data that a schema file describes: one tool's input or output, the common part of all tool
+/// calls, or an envelope. The name of the file determines this value.
 enum SchemaFileKind {
     Tool(String, ToolSchemaDirection),
     Shared(SharedSchemaId),
-    /// Schema of the envelope of requests or of answers. Both schemas have the same file name, so
-    /// toolgate tells them apart by their content.
+    /// An envelope of requests or of answers. Both schemas have the same file name, so toolgate
+    /// tells them apart by their content.
     Envelope,
 }
 
@@ -221,7 +223,8 @@ fn add_files(files: &mut SchemaFiles, found: SchemaFiles) {
 }
 
 /// Reads the schema at `path`, a regular file under `root`, and returns the schema with its text.
-/// Subtracts the size of the file from `room`, the number of bytes that may still be read.
+/// Subtracts the size of the file from `room`, the number of bytes that may still be read. Fails if
+/// the file is too large, or is not valid JSON.
 fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(SchemaFile, String)> {
     let mut bytes = Vec::new();
     let mut fill = || -> anyhow::Result<()> {

@@ -41,7 +41,8 @@ pub fn report(config: &Config, unconfined: Option<String>) {
     }
 }
 
-/// Returns the reason why the state folder is unusable, or `None` if the server can use the folder.
+/// Creates the state folder if it is missing. Returns the reason why the server cannot write to it,
+/// or `None` if it can.
 pub(crate) fn state_problem() -> Option<String> {
     folder_problem(state_folder(), "state", "XDG_STATE_HOME")
 }
@@ -69,8 +70,9 @@ fn folder_differences(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Returns the reason why the server cannot use `folder`, or `None` if it can. The reason calls the
-/// folder `name`, and says that the environment variable `variable` can select another folder.
+/// Creates `folder` if it is missing. Returns the reason why the server cannot write to the folder,
+/// or `None` if it can. The reason contains `name`, the purpose of the folder, or `variable`, the
+/// environment variable that selects the folder.
 fn folder_problem(folder: Option<PathBuf>, name: &str, variable: &str) -> Option<String> {
     let Some(folder) = folder else {
         return Some(format!("neither {variable} nor HOME is an absolute path"));

@@ -12,9 +12,9 @@ use crate::upstreams::pins::LOCK_FILE_NAME;
 /// Settings sections that may differ between the servers of a fleet, because they concern one
 /// machine.
 const LOCAL_SECTIONS: [&str; 6] = ["server", "listen", "log", "audit", "telemetry", "jobs"];
-/// Settings sections that decide who may call what.
+/// Settings sections that decide which calls each caller may make.
 const POLICY_SECTIONS: [&str; 4] = ["policy", "tools", "scopes", "limits"];
-/// Settings sections that decide which callers are known.
+/// Settings sections that decide who may call the server: API keys and OAuth issuers.
 const KEY_SECTIONS: [&str; 2] = ["keys", "oauth"];
 /// Largest key file or lock file with pins that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;

@@ -1,4 +1,4 @@
-//! Limits of calls and jobs: those of the settings, and constants.
+//! Limits of calls and jobs. Some limits come from the settings, and the others are constants.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -16,27 +16,28 @@ use crate::config::{self, Config, FleetOutagePolicy, LimitsSection};
 /// `limits.wait_ms`.
 const WAITING_MAX: usize = 8192;
 
-/// Number of refused calls that one caller may have at once before further refusals leave no audit
-/// record. Only a program in a loop has so many, and would fill the audit log.
+/// Number of refused calls of one caller that the audit log records in a burst. Further refusals
+/// are not recorded, so that a program that calls in a loop does not fill the log.
 const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
-/// Number of refused calls that each caller's allowance, [`REFUSED`], regains per second. A person
-/// never makes so many.
+/// Number of refused calls per second that the audit log records for one caller after the burst of
+/// [`REFUSED`]. A person never makes so many.
 const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// Number of bytes that one caller may write with file tools, at once and per second. The limit
-/// keeps a program in a loop from filling the disk.
+/// Number of bytes that one caller may write with file tools: in a burst, and per second after
+/// that. The limit keeps a program that writes in a loop from filling the disk.
 const WRITTEN: CallerByteRate = CallerByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
-/// Number of bytes of requests and answers that one caller may exchange, at once and per second.
-/// Applies only if there may be several callers, so that none uses the complete network bandwidth.
+/// Number of bytes of requests and answers that one caller may exchange: in a burst, and per second
+/// after that. Applies only if callers need a credential, so that no caller uses the complete
+/// network bandwidth.
 const CARRIED: CallerByteRate = CallerByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
 /// Maximum number of jobs that wait to run. The server refuses further jobs.
 pub(super) const QUEUED_JOBS_MAX: usize = 10_000;
 
-/// Time for which the server keeps an ended job if the request sets none. A client can collect the
-/// result the next day.
+/// Time for which the server keeps an ended job if the request sets no time. A client can collect
+/// the result the next day.
 const JOB_KEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// Longest time for which a request may let the server keep an ended job: a week.
@@ -92,8 +93,8 @@ fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     }
 }
 
-/// Returns a function that computes one caller's share of a limit: the complete limit if there is
-/// only one caller, and three quarters of it if there may be several.
+/// Returns a function that computes one caller's share of a limit: the complete limit if callers
+/// need no credential, and otherwise three quarters of it.
 pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     // An invalid key file stops the server elsewhere.
     let several = config.requires_credential().unwrap_or(true);
@@ -123,8 +124,8 @@ pub(crate) fn job_limits(config: &Config) -> (usize, usize) {
     (total, caller_share(config)(total))
 }
 
-/// Returns the settings of jobs that are stored in `folder`. Used for tools that leave no programs
-/// running.
+/// Returns the settings of jobs that are stored in `folder`, for a server whose tools leave no
+/// programs running after a crash.
 pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
     let (running_max, _) = job_limits(config);
     JobSettings {

@@ -1,4 +1,4 @@
-//! The settings in force of a served workspace, and the parts of the server that change with them.
+//! The settings in force of a served workspace, and the objects of the server that depend on them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,8 +25,8 @@ use crate::upstreams::{self, UpstreamCatalog};
 /// Function that loads the settings again from the configuration file and the environment.
 pub(crate) type SettingsLoader = Arc<dyn Fn() -> anyhow::Result<LoadedConfig> + Send + Sync>;
 
-/// Settings in force, and the parts of the server that depend on them, such as the policy check of
-/// calls.
+/// Settings in force, together with the objects of the server that depend on them, such as the
+/// policy check of calls.
 pub(crate) struct ReloadableSettings {
     pub(crate) root: PathBuf,
     pub(crate) host: Arc<Host>,
@@ -49,13 +49,13 @@ pub(crate) struct SettingsChange {
     pub(crate) upstreams: Vec<(String, &'static str)>,
     /// Names of the changed settings that have no effect before a restart.
     pub(crate) waiting: Vec<String>,
-    /// Tools of upstreams that the new settings made unavailable.
+    /// Upstream tools that are unavailable under the new settings.
     pub(crate) rejected: Vec<RejectedTool>,
 }
 
 impl ReloadableSettings {
-    /// Returns the files and folders whose content is part of the settings in force, such as files
-    /// of secrets.
+    /// Returns the paths of files and folders whose content is part of the settings in force, such
+    /// as files of secrets.
     pub(crate) fn sources(&self) -> ReferencedSettingsPaths {
         let current = lock_mutex(&self.current);
         let (config, parts) = &*current;
@@ -66,7 +66,7 @@ impl ReloadableSettings {
         }
     }
 
-    /// Returns access to the data of the workspace that the web console shows.
+    /// Returns the handle with which the web console reads and changes the workspace.
     pub(crate) fn console_sources(self: &Arc<Self>) -> ConsoleWorkspaceAccess {
         let in_force = |settings: &Self| lock_mutex(&settings.current).0.clone();
         let log = audit_setup::audit_file(&in_force(self).audit).ok().flatten();
@@ -94,8 +94,9 @@ impl ReloadableSettings {
         }
     }
 
-    /// Applies the configuration `next`. `identity` authenticates callers over HTTP, and is updated
-    /// too. If `rereads` is true, the files that the configuration names have changed as well.
+    /// Puts the configuration `next` into force. Also updates `identity`, which authenticates
+    /// callers over HTTP. If `rereads` is true, the files that the configuration names have changed
+    /// as well.
     ///
     /// Checks all new settings before replacing any. An error therefore changes nothing, and each
     /// call is checked either by all old settings or by all new ones.
@@ -164,8 +165,8 @@ impl ReloadableSettings {
         Ok(SettingsChange { applied, upstreams, waiting, rejected })
     }
 
-    /// Builds the services of tools, and the policy check of calls, for the settings `next`. Does
-    /// not put them into use.
+    /// Creates the workspace's services from `parts`, and the gate that checks calls, for the
+    /// settings `next`. Does not put them into force. Fails if a setting is invalid.
     fn next_gate(
         &self,
         parts: &WorkspaceServices,
@@ -209,7 +210,7 @@ impl ReloadableSettings {
     }
 }
 
-/// Files and folders whose content is part of the settings, apart from the settings file.
+/// Paths of the files and folders that a server reads as settings, apart from the settings file.
 pub(crate) struct ReferencedSettingsPaths {
     /// Files that contain secrets, one per line.
     pub(crate) files: Vec<PathBuf>,

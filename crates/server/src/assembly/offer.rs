@@ -18,7 +18,8 @@ use crate::config::{Config, ResourceKind};
 use crate::console::ConsoleWorkspaceAccess;
 use crate::telemetry::{self, TelemetrySinks};
 
-/// Client names that are not the name of a dialect, each with the dialect of that client.
+/// Names of clients that a user may type instead of the name of a dialect, each with the dialect of
+/// that client. The error message for an unknown dialect suggests this dialect.
 const CLIENT_DIALECTS: [(&str, &str); 2] = [("RAGX", "envelope"), ("ancplua", "workstation")];
 
 /// Builder of a server with its own tools, prompts and resources.
@@ -32,7 +33,7 @@ pub struct ServerBuilder {
     jobs_folder: Option<PathBuf>,
 }
 
-/// Server that is ready to serve. Clones share its state.
+/// Server that is ready to accept clients. Clones share its state.
 #[derive(Clone)]
 pub struct PreparedServer {
     /// Host that answers requests.
@@ -41,7 +42,8 @@ pub struct PreparedServer {
     pub info: Arc<ServerInfo>,
     /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
-    /// Access to the data that the console shows, if the server may have a console.
+    /// Handle with which the web console reads and changes the workspace, if the server may have a
+    /// console.
     pub(crate) console: Option<ConsoleWorkspaceAccess>,
 }
 
@@ -90,8 +92,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the format in which MCP clients get the results of tools. The default is both text and
-    /// structured values.
+    /// Sets the format in which MCP clients get the results of tools. By default, a result has both
+    /// a text and a structured value.
     pub fn results(mut self, results: ToolResultFormat) -> Self {
         self.info.results = results;
         self
@@ -132,7 +134,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the channel for change notifications. Keep a clone to send changes.
+    /// Sets the channel over which the server learns of changes, such as a changed list of tools,
+    /// and notifies clients. Keep a clone of `changes` to send changes.
     pub fn changes(mut self, changes: ChangeFeed) -> Self {
         self.library.changes = changes;
         self
@@ -205,7 +208,8 @@ impl PreparedServer {
         Self { host, info, telemetry, console: None }
     }
 
-    /// Allows the server to have a web console, which shows the data of `sources`.
+    /// Sets the handle with which the web console reads and changes the workspace. Without a
+    /// handle, the server has no console.
     pub(crate) fn with_console(self, sources: ConsoleWorkspaceAccess) -> Self {
         Self { console: Some(sources), ..self }
     }

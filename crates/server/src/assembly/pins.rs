@@ -1,4 +1,4 @@
-//! Comparison of the approved tools of upstreams with their current tools.
+//! Compares the approved tools of upstreams (pins) with their current tools.
 #![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::console::{UpstreamWithPinChanges, changes_digest};
 use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
 
-/// Comparison between the approved tools of a workspace's upstreams and their current tools.
+/// Comparison between the approved tools of a workspace's upstreams (pins) and their current tools.
 pub struct PinComparison {
     file: PathBuf,
     lock: PinLock,
@@ -76,7 +76,7 @@ impl PinComparison {
     }
 
     /// Returns the changes of each upstream whose current tools or instructions differ from the
-    /// approved ones.
+    /// approved tools or instructions.
     pub fn changes(&self) -> impl Iterator<Item = (&str, UpstreamChanges)> {
         let none = UpstreamPins::default();
         self.current.iter().filter_map(move |(name, now)| {
@@ -124,8 +124,8 @@ impl PinComparison {
     }
 }
 
-/// Returns the changes of the served upstream `name` since its approval, as text. If `seen` is the
-/// digest of this text, approves the current tools.
+/// Returns the changes of the upstream `name` since its approval, as text. If `seen` is the digest
+/// of this text, also writes the current tools to the lock file as approved.
 ///
 /// # Errors
 /// The upstream does not answer, the lock file cannot be read or written, or `seen` is the digest

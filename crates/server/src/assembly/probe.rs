@@ -13,7 +13,7 @@ use crate::config::{Config, LogSection};
 use crate::telemetry::{self, ReloadedLogLevel};
 use crate::upstreams;
 
-/// Outcome of listing the tools of an upstream. All texts are safe to print on a terminal.
+/// Outcome of listing the tools of one upstream. All texts are safe to print on a terminal.
 pub struct UpstreamProbeResult {
     /// Name of the probed upstream.
     pub name: String,

@@ -1,5 +1,5 @@
-//! Lists the programs whose own settings have `hosts`, so that `toolgate doctor` also tests the
-//! network of their sandboxes.
+//! Lists the programs whose own settings restrict their `hosts`, so that `toolgate doctor` also
+//! tests the network of their sandboxes.
 
 use toolgate_toolsets::commands;
 use toolgate_world::sandbox::{ProgramConfinement, SandboxProfile};
@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::upstreams::sandbox_profile;
 
 /// Returns the confinement of each program in `root` whose own settings have `hosts`: programs of
-/// enabled upstreams and of declared commands. Leaves out programs without a sandbox.
+/// enabled upstreams and of declared commands. Omits programs without a sandbox.
 ///
 /// # Errors
 /// A sandbox profile or the declaration of a command is invalid.

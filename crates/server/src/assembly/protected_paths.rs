@@ -13,8 +13,8 @@ use crate::assembly::wiring::{jobs_folder, relative_to_root, resolve_links};
 use crate::assembly::{audit_setup, envelope_setup};
 use crate::config::{Config, cache_folder, state_folder};
 
-/// Returns `config.files` with all protected paths under `root` added, including the paths of the
-/// `declared` commands.
+/// Returns the settings `config.files` with all protected paths under `root` added, including the
+/// files that declare the `declared` commands. Fails if a configured path is invalid.
 pub(crate) fn protected_settings(
     root: &Path,
     config: &Config,
@@ -87,8 +87,8 @@ pub(crate) fn check_allowed_programs(
     Ok(())
 }
 
-/// Returns the paths that the sandbox adds to its settings: program folders, the protected paths of
-/// `files`, hidden folders, and the folders of package caches and allowed hosts.
+/// Returns the paths that the sandbox needs in addition to its settings: program folders, the
+/// protected paths of `files`, hidden folders, and the folders of package caches and allowed hosts.
 ///
 /// `variables` is the environment of the server.
 pub(crate) fn sandbox_additions(
@@ -120,8 +120,8 @@ pub(crate) fn sandbox_additions(
     }
 }
 
-/// Resolves the symbolic links in the existing part of the path `folder`. The server may create the
-/// rest of the path later.
+/// Resolves the symbolic links in the beginning of the path `folder` that exists. The server may
+/// create the rest of the path later.
 fn resolve_existing_links(folder: &Path) -> PathBuf {
     let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(folder);
     let missing = folder.strip_prefix(existing).unwrap_or(Path::new(""));

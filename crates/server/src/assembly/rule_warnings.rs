@@ -1,13 +1,13 @@
-//! Messages about policy rules that match no tool, or cannot be evaluated for most tools.
+//! Warnings about policy rules that match no tool, or whose condition fails for most tools.
 
 use anyhow::anyhow;
 use toolgate_host::ToolRuleError;
 
 use crate::config::{Config, PolicyRule};
 
-/// Returns a warning for each rule whose `when` uses an argument, although the rule does not name
-/// the tools that have this argument. The condition fails for all other tools. If a condition
-/// fails, the strict effect of the rule applies.
+/// Returns a warning for each rule whose condition `when` uses an argument of some tools, although
+/// the rule does not name these tools. For all other tools, the condition cannot be evaluated. A
+/// deny or confirm rule then denies the call, and an allow rule does not apply.
 pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     let unlimited = rules.iter().filter(|rule| rule.tools.is_empty());
     unlimited.filter_map(|rule| {
@@ -20,8 +20,8 @@ pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Converts `err` to an error that also contains the line of the settings file with the pattern
-/// that matches no tool. Adds no line if several lines contain the pattern.
+/// Converts `err` to an error that also names the line of the settings file with the pattern that
+/// matches no tool. Names no line if several lines contain the pattern.
 pub(crate) fn add_line(err: &ToolRuleError, config: &Config) -> anyhow::Error {
     let (ToolRuleError::NoMatch { pattern, .. }, Some(source)) = (err, &config.source) else {
         return anyhow!("{err}");
@@ -80,7 +80,7 @@ fn without_strings(expression: &str) -> String {
     code
 }
 
-/// Splits CEL `code` into names and single characters, without spaces.
+/// Splits CEL `code` into tokens: names and single characters, without spaces.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = Vec::new();

@@ -1,4 +1,5 @@
-//! Prepares a workspace: creates everything that must exist before the server confines itself.
+//! Prepares a workspace: creates everything that must exist before the server process confines
+//! itself.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,7 +20,8 @@ use crate::assembly::wiring::{jobs_folder, resolve_links};
 use crate::config::{Config, cache_folder, environment, key_file, state_folder};
 use crate::upstreams;
 
-/// Workspace that is prepared: the next steps are to confine the server and to serve the workspace.
+/// A prepared workspace. The next steps are to confine the server process, and to serve the
+/// workspace.
 pub struct PreparedWorkspace {
     pub(crate) root: PathBuf,
     /// The workspace folder, with the ignore rules in the folders above it. The confined server
@@ -72,7 +74,8 @@ impl PreparedWorkspace {
         Ok(confined.err())
     }
 
-    /// Returns the folders that the server reads and writes.
+    /// Returns the folders that the confined server may read and write. Creates writable folders
+    /// that are missing. Fails if a configured path is invalid.
     fn file_access(&self, config: &Config) -> anyhow::Result<ServerPathAccess> {
         let parent = |path: PathBuf| path.parent().map(Path::to_owned);
         let own = [state_folder(), cache_folder(), envelope_setup::log_folder(&config.envelope)?];

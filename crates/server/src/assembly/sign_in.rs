@@ -29,7 +29,7 @@ const BROWSER_CONNECTIONS_MAX: usize = 16;
 /// Time for a browser to send its request to the redirect address of the sign-in.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sign-in session for one upstream.
+/// OAuth sign-in of the user at one upstream.
 pub struct UpstreamSignIn {
     name: String,
     access: UpstreamOAuthAccess,

@@ -12,11 +12,11 @@ use toolgate_contract::{
 
 use pattern::UriPattern;
 
-/// Values of the variables of a URI template in one URI, by the variable's name.
+/// Values of the variables of a URI template that a URI contains, by the variable's name.
 pub type UriTemplateVariables = BTreeMap<String, String>;
 
-/// Function that creates the content for a URI of a resource template. It returns `None` if no such
-/// resource exists.
+/// Function that creates the content for a URI of a resource template. The function returns `None`
+/// if no such resource exists.
 type TemplateContentProvider =
     Box<dyn Fn(&UriTemplateVariables) -> Option<ResourceData> + Send + Sync>;
 
@@ -80,7 +80,7 @@ impl StaticResourceSource {
         self
     }
 
-    /// Returns the resources under the URI `uri`, each with its path relative to that URI.
+    /// Returns the resources whose URIs are below the URI `uri`, each with the rest of its URI.
     fn resources_in(&self, uri: &str) -> impl Iterator<Item = (&str, &ResourceSpec)> {
         let folder = format!("{}/", uri.trim_end_matches('/'));
         let from = self.fixed.range(folder.clone()..);

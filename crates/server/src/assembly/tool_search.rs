@@ -10,7 +10,8 @@ use toolgate_toolsets::search::SearchService;
 
 use crate::config::{Config, ToolDiscoveryMemory, ToolDiscoveryMode};
 
-/// Returns true if `config` offers MCP clients tools that find and call other tools.
+/// Returns true if the settings `config` offer MCP clients the tools that find and call other
+/// tools.
 pub(crate) fn searches_tools(config: &Config) -> bool {
     config.discovery.mode != ToolDiscoveryMode::Off
 }
@@ -44,7 +45,7 @@ pub(crate) fn tool_vectors(search: &Arc<SearchService>) -> Option<ToolVectors> {
     search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchEmbeddingModel(search.clone()))))
 }
 
-/// Embedding model of code search, which tool search uses too.
+/// Embedding model of code search, which tool search also uses.
 struct SearchEmbeddingModel(Arc<SearchService>);
 
 impl SentenceModel for SearchEmbeddingModel {

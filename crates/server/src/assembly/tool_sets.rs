@@ -1,4 +1,4 @@
-//! Sets of tools by name, in the setting `tools.allow` and the option `--tools`.
+//! Named sets of tools, for the setting `tools.allow` and the option `--tools`.
 
 use toolgate_contract::ToolId;
 

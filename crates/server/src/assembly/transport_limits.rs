@@ -18,15 +18,16 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 /// of this time.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Time for a client to read the next part of a response, after which the connection is closed.
+/// Time for which the server waits for a client to read more of a response. After this time, the
+/// server closes the connection.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
 /// Time after which the answer to a slow call becomes an event stream instead of a single message.
-/// Most calls end earlier, and no client or proxy has given up by then.
+/// Most calls end earlier, and clients and proxies wait longer.
 const STREAM_AFTER: Duration = Duration::from_secs(2);
 
-/// Silence after which an event stream gets a comment and a WebSocket a ping. Proxies close
-/// connections that are silent for 30 s or longer.
+/// Time without messages after which an event stream gets a comment and a WebSocket a ping. Proxies
+/// close connections that are silent for 30 s or longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Maximum number of MCP sessions for each allowed connection. Sessions outnumber connections,
@@ -41,12 +42,12 @@ const SOCKET_MESSAGES_MAX: usize = 256;
 /// is allowed if no other message waits.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of requests in flight from one client that sends one message per line. An agent
-/// has fewer open, and this number fits into memory.
+/// Maximum number of requests in flight from one client that sends one message per line. Agents
+/// send fewer, and so many requests still fit into memory.
 const IN_FLIGHT_MAX: usize = 1024;
 
-/// Time for calls in flight to finish after a stdio client closes its end of the stream. A script
-/// that pipes requests in still gets the answers.
+/// Time for calls in flight to finish after a stdio client closes the server's standard input. A
+/// script that pipes requests into the server therefore still gets the answers.
 const EOF_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the limits of a stdio client.
@@ -60,9 +61,9 @@ pub(crate) fn line_bounds(config: &Config) -> LineStreamLimits {
     }
 }
 
-/// Returns the time between cancelling the calls at shutdown and closing the connections: the time
-/// that calls have to end, plus 500 ms in which the client can read their answers. The result is
-/// shorter than the time after which the server exits in any case.
+/// Returns the time between cancelling the calls at shutdown and closing the connections: the grace
+/// period of cancelled calls, plus 500 ms in which the client can read their answers. The server
+/// exits later than that.
 fn wrap_up_time() -> Duration {
     GateSettings::default().cancel_grace + Duration::from_millis(500)
 }

@@ -50,7 +50,7 @@ use crate::upstreams::{self, UpstreamCatalog};
 /// Name of the server that clients see.
 const NAME: &str = "toolgate";
 
-/// A workspace that is being served: its host, programs and upstreams.
+/// A workspace that the server serves, with its host, programs and upstreams.
 pub struct ServedWorkspace {
     /// Host that answers requests.
     pub host: Arc<Host>,
@@ -229,7 +229,7 @@ impl ServedWorkspace {
         ConfigWatcher { settings, identity, file, load: move || load() }.start()
     }
 
-    /// Stops all jobs and programs of the workspace, and waits until every audit record is written.
+    /// Stops all jobs and programs of the workspace, and waits until all audit records are written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
         self.catalog.upstreams.close();
@@ -256,7 +256,7 @@ pub(crate) fn server_card(server: &config::ServerSection, name: &str) -> Option<
 
 /// Builds the gate, which checks every call against the policy and limits of `config`. The gate
 /// serves the tools in `catalog`, and the resources, prompts and skills of `library`. `root` is the
-/// workspace.
+/// workspace. Fails if the policy is invalid.
 pub(crate) fn build_gate(
     catalog: Catalog,
     mut library: ContentLibrary,
@@ -348,7 +348,7 @@ fn token_scopes(scopes: &[config::oauth::OAuthScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
-/// Tools, resources, prompts and skills of a workspace, without those of upstreams.
+/// Tools, resources, prompts and skills that a workspace offers without its upstreams.
 pub(crate) struct WorkspaceFeatures {
     pub(crate) tools: Vec<Arc<dyn AnyTool>>,
     pub(crate) library: ContentLibrary,
@@ -356,23 +356,23 @@ pub(crate) struct WorkspaceFeatures {
     pub(crate) replaced: Vec<ToolId>,
 }
 
-/// Services that the tools of a workspace use, such as the search index and the programs. A reload
-/// of the settings replaces only the services that depend on the changed settings.
+/// Services that the tools of a workspace use, such as the search index and the program runner. A
+/// reload of the settings replaces only the services that depend on the changed settings.
 pub(crate) struct WorkspaceServices {
     root: Root,
     programs: exec::WorkspaceProgramRunner,
     search: Arc<search::SearchService>,
     assets: Option<Arc<assets::AssetSnapshot>>,
-    /// Handle of the job tools, or `None` if jobs are disabled.
+    /// Reference through which the `jobs.*` tools reach the jobs, or `None` if jobs are disabled.
     jobs: Option<JobsToolHandle>,
-    /// Handle of the tools that find and call other tools.
+    /// Reference through which the tools that find and call other tools reach the gate.
     tool_search: ToolSearchHandle,
     /// Vectors that tool search uses to compare tools, if an embedding model is configured.
     pub(crate) tool_vectors: Option<ToolVectors>,
 }
 
 impl WorkspaceServices {
-    /// Opens the services that the tools of the workspace `root` need, such as the search index.
+    /// Opens the services that the tools of the workspace `root` use, such as the search index.
     fn open(
         root: Root,
         processes: &ProcessRunner,
@@ -391,7 +391,7 @@ impl WorkspaceServices {
         Ok(Self { root, programs, search, assets, jobs, tool_search, tool_vectors })
     }
 
-    /// Returns the services for the settings `config`. Keeps the search index and program output.
+    /// Returns the services for the settings `config`. Keeps the search index and stored output.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {
@@ -417,7 +417,8 @@ impl WorkspaceServices {
         }
     }
 
-    /// Creates the tools of every toolset, and the content library. Add one line for a new toolset.
+    /// Creates the tools of every toolset, and the library of resources, prompts and skills. To add
+    /// a toolset, add a line to this function.
     pub(crate) fn tools(
         &self,
         config: &Config,
@@ -459,8 +460,8 @@ impl WorkspaceServices {
     }
 }
 
-/// Reads the assets of the workspace. If they are unusable, a server for Synesthetic's clients
-/// fails, and any other server logs an error and serves no assets.
+/// Reads the assets of the workspace. Returns `None` if there are no assets. If they are unusable,
+/// fails for a server of Synesthetic's clients. Otherwise logs an error and returns `None`.
 fn open_assets(
     root: &Root,
     settings: &assets::AssetSettings,
@@ -474,7 +475,7 @@ fn open_assets(
     }
 }
 
-/// Returns the settings of jobs in the folder `root`, or `None` if jobs are disabled.
+/// Returns the settings of jobs in the workspace `root`, or `None` if jobs are disabled.
 fn job_settings(
     root: &Path,
     processes: &ProcessRunner,
@@ -509,7 +510,8 @@ fn job_settings(
 }
 
 /// Returns the folder in which jobs of the workspace `root` are stored, for the value `to` of the
-/// setting `jobs.to`. Servers of the same workspace share the folder.
+/// setting `jobs.to`. Returns `None` if jobs are disabled, or if this user has no state folder.
+/// Fails if `to` is invalid.
 pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),
@@ -524,7 +526,7 @@ pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBu
     Ok(folder.map(|folder| folder.join(workspace_folder_name(&resolve_links(root)))))
 }
 
-/// Returns the folders of the search index of `root`. Servers of the same workspace share them.
+/// Returns the folders of the search index of `root`, which servers of the same workspace share.
 fn search_folders(root: &Path, cache: &str) -> search::IndexFolders {
     let cache = match cache {
         "memory" => None,
@@ -556,8 +558,8 @@ pub fn resolve_links(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Sets the configured key for request states of `host` and for the returned sealer of session ids,
-/// so that all servers with this key accept them. Without a key, both use random keys.
+/// Sets the configured session key for the request states of `host`, and returns a sealer of
+/// session ids with this key. Servers with the same key accept them. The default key is random.
 ///
 /// # Errors
 /// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.

@@ -88,7 +88,8 @@ impl AuditFilterArgs {
     }
 }
 
-/// Parses a time, or a period before now such as `7d`.
+/// Parses a time such as `2026-01-31T12:00Z`, or a period before now such as `7d`. The error shows
+/// the expected formats.
 fn parse_since(text: &str) -> Result<Timestamp, String> {
     let advice = || "write a period such as 30m, 12h or 7d, or a time such as 2026-01-31T12:00Z";
     let Some((number, unit_s)) = text.char_indices().next_back().and_then(|(at, unit)| {
@@ -126,7 +127,7 @@ pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns a message which says that the audit log at `path` does not exist.
+/// Returns the message that the audit log at `path` does not exist.
 fn no_log_message(path: &Path) -> String {
     format!(
         "no call was recorded yet, or the audit log was removed: {} does not exist",

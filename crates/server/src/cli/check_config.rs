@@ -63,9 +63,9 @@ pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the changes that `next` would make for a server that runs with the settings file
-/// `running`: a line for each setting, and for each of the server's own tools that appears or
-/// vanishes.
+/// Returns a text about the changes that `next` would make for a server that runs with the settings
+/// file `running`: a line for each setting, and for each of the server's own tools that appears or
+/// vanishes. Fails if a setting is invalid.
 fn changes(args: &CheckConfigArgs, running: &Path, next: &Config) -> anyhow::Result<String> {
     let mut before = config::load(&args.path, Some(running), &config::environment())?.config;
     args.folder.restrict(&mut before);
@@ -86,8 +86,8 @@ fn changes(args: &CheckConfigArgs, running: &Path, next: &Config) -> anyhow::Res
     Ok(if text.is_empty() { "nothing changes\n".to_owned() } else { text })
 }
 
-/// Checks the parts of `config` that require the workspace to be built: patterns, rules, folders,
-/// schemas and dialects.
+/// Checks the patterns, rules, folders, schemas and dialects in `config`, which requires building
+/// the workspace at `root`. Fails at the first problem.
 pub(super) fn check_workspace(root: &Path, config: &Config) -> anyhow::Result<()> {
     let opened = ServedWorkspace::open_for_inspection(root, &without_secret_sources(config))?;
     let served = opened.server();

@@ -7,9 +7,9 @@ use toolgate::config::environment;
 
 /// An MCP client that `toolgate connect` and `toolgate import` know.
 pub(super) struct KnownMcpClient {
-    /// Name of the client on the command line.
+    /// Name of the client on the command line, such as `claude`.
     pub(super) name: &'static str,
-    /// Name of the client's product.
+    /// Name of the product, such as `Claude Code`.
     pub(super) title: &'static str,
     /// Name of a folder in the user's home folder that exists if the client is installed.
     home: &'static str,
@@ -64,12 +64,12 @@ pub(super) enum ClientSettingsScope {
     Project,
 }
 
-/// Returns the settings file at `path`, to which `toolgate connect` may add servers.
+/// Describes the settings file at `path`, to which `toolgate connect` may add servers.
 const fn settings(path: &'static str) -> ClientSettingsFile {
     ClientSettingsFile { path, is_writable: true }
 }
 
-/// Returns the settings file at `path`, from which toolgate only imports servers.
+/// Describes the settings file at `path`, from which toolgate only imports servers.
 const fn other(path: &'static str) -> ClientSettingsFile {
     ClientSettingsFile { path, is_writable: false }
 }
@@ -333,7 +333,8 @@ fn user_path(path: &str) -> Option<PathBuf> {
     Some(absolute_variable("HOME")?.join(path.strip_prefix("~/")?))
 }
 
-/// Returns the absolute path in the environment variable `name`.
+/// Returns the path in the environment variable `name`, or `None` if the variable is not set or its
+/// path is not absolute.
 fn absolute_variable(name: &str) -> Option<PathBuf> {
     let value = environment().into_iter().find(|(key, _)| key == name)?.1;
     Some(PathBuf::from(value)).filter(|path| path.is_absolute())

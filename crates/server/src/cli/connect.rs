@@ -163,7 +163,7 @@ impl ClientSettings {
     }
 
     /// Plans the change that adds the server to the client's settings at `place`. Returns `None` if
-    /// the settings already contain the same entry.
+    /// the settings already contain the same entry. Fails if the settings file is invalid.
     fn plan_connection(
         &self,
         place: ServerEntryLocation,
@@ -223,7 +223,7 @@ impl ClientSettings {
         Ok(Some(PlannedSettingsChange { text, record: Some(record), folders, key, notes }))
     }
 
-    /// Returns a note for the user if the served folder is only a part of a git repository.
+    /// Returns a note for the user if the served folder is a subfolder of a git repository.
     fn subfolder_note(&self) -> Option<String> {
         let is_top = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
         let top = self.folder.ancestors().find(is_top).filter(|top| *top != self.folder)?;
@@ -235,7 +235,7 @@ impl ClientSettings {
     }
 
     /// Returns the text of the settings without the change of an earlier `toolgate connect`, and
-    /// the record of that change.
+    /// the record of that change. Returns the unchanged text and `None` if there is no `record`.
     fn base(
         &self,
         place: ServerEntryLocation,
@@ -253,7 +253,7 @@ impl ClientSettings {
     }
 
     /// Plans the change that removes the server at `place` from the client's settings. Returns
-    /// `None` if the settings do not contain the server.
+    /// `None` if the settings do not contain the server. Fails if the settings file is invalid.
     fn plan_removal(
         &self,
         place: ServerEntryLocation,
@@ -294,7 +294,8 @@ impl ClientSettings {
         Ok(Some(PlannedSettingsChange { text, record: None, folders, key: None, notes }))
     }
 
-    /// Returns the server that the command-line options `args` describe.
+    /// Returns the server that the command-line options `args` describe. Reads the API key from
+    /// standard input if an option says so.
     fn target(&self, args: &ConnectArgs) -> anyhow::Result<ServerToConnect> {
         let Some(url) = &args.url else {
             let text = |path: &Path| path.to_str().map(str::to_owned);
@@ -380,7 +381,8 @@ fn undo(
     is_only_server.then_some(undone)
 }
 
-/// Asks the person at the terminal the yes-or-no question `question`. Returns true for yes.
+/// Asks the person at the terminal the yes-or-no question `question`. Returns true for yes. Fails
+/// if there is no terminal.
 fn confirm(question: &str) -> anyhow::Result<bool> {
     ask_yes_no(question).context(
         "this change needs a confirmation, and there is no terminal to ask; read the diff, and run \
@@ -406,7 +408,7 @@ fn resolve_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(resolved)
 }
 
-/// Returns the path of this program, if possible a path in `PATH`, because that path stays the same
+/// Returns the path of this program. Prefers a path in `PATH`, because that path stays the same
 /// when toolgate is updated.
 fn program_path() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find the path of toolgate")?;
@@ -421,8 +423,8 @@ fn program_path() -> anyhow::Result<PathBuf> {
     Ok(found.unwrap_or(program))
 }
 
-/// Checks that every client accepts `name` as the name of a server in its settings, and returns the
-/// name.
+/// Returns `name` if every client accepts it as the name of a server in its settings: at most 64
+/// letters, digits, `-` and `_`. Fails for any other name.
 fn parse_name(name: &str) -> anyhow::Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {

@@ -1,4 +1,5 @@
-//! Prints a link that opens the console of a running server, or acts there (`toolgate console`).
+//! Opens the console of a running server in the browser, or performs an action there (`toolgate
+//! console`).
 
 mod actions;
 
@@ -119,7 +120,8 @@ fn check_own_machine(origin: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Returns a link that opens the console of the server `origin` and works once.
+/// Returns a one-time link that opens the console of the server `origin`. Fails if the key that
+/// seals such links is unusable.
 pub(super) fn link(origin: &str) -> anyhow::Result<String> {
     let token = LinkSealKey::open_or_create()?.new_token()?;
     Ok(format!("{origin}{SIGN_IN_PATH}?token={token}"))

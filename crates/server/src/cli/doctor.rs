@@ -209,8 +209,8 @@ fn render_hosts(hosts: &Result<Vec<SandboxProfile>, String>) -> String {
     }
 }
 
-/// Asks the package managers that the settings name as sandbox presets for their hosts. Returns the
-/// name and the hosts of each package manager.
+/// Asks each package manager that the settings name as a sandbox preset for the hosts that it uses.
+/// Returns the name and the hosts of each package manager. Fails if no program can be started.
 fn ask_presets(sandbox: &Sandbox, root: &Root) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
     let sources = sandbox.host_sources();
     if sources.is_empty() {
@@ -239,8 +239,8 @@ fn render_presets(presets: &[(&'static str, Vec<String>)]) -> String {
     lines.collect()
 }
 
-/// Checks that the server can start the process that parses code. The error is the reason why it
-/// cannot.
+/// Checks that the server can start the separate process that parses code. The error is the reason
+/// why it cannot.
 fn check_parser() -> Result<(), String> {
     let processes = ProcessRunner::new(environment());
     let checked = processes.and_then(|processes| grammars::check_worker(&processes));
@@ -391,7 +391,8 @@ fn tool_warnings(listing: &UpstreamListing, settings: Option<&UpstreamSettings>)
     unmatched.map(describe).collect()
 }
 
-/// Checks the database of `[fleet]`, and prints the failures that the jobs in it survive.
+/// Checks the database of `[fleet]`, and prints the failures that the jobs in it survive. Fails if
+/// the settings name no database.
 fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
     toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;

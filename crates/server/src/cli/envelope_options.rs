@@ -22,7 +22,7 @@ impl EnvelopeOptions {
         config.envelope.log_dir.clone_from(&self.log_dir);
     }
 
-    /// Returns the folder of `--log-dir`, if it was given.
+    /// Returns the folder in the option `--log-dir`, or `None` if the option is not used.
     pub(super) fn log_dir(&self) -> Option<&PathBuf> {
         self.log_dir.as_ref()
     }

@@ -90,7 +90,7 @@ struct FleetDrainArgs {
     place: FleetFolderArgs,
 }
 
-/// Database of a fleet, and the time that its servers have to drain.
+/// Database of a fleet, and the time that a draining server gives its running jobs.
 struct FleetDatabaseOptions {
     database: PostgresStoreSettings,
     drain: Duration,
@@ -176,8 +176,8 @@ fn migrate(args: &FleetFolderArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the most common digest of each part of the settings, such as `policy`, among the live
-/// servers of a fleet.
+/// Returns the most common digests among the live servers of a fleet: one digest for each group of
+/// settings, such as `policy`.
 fn common_settings(servers: &[FleetServerStatus]) -> BTreeMap<&str, &str> {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for server in servers.iter().filter(|server| server.alive) {
@@ -195,8 +195,8 @@ fn common_settings(servers: &[FleetServerStatus]) -> BTreeMap<&str, &str> {
     common.into_iter().map(|(part, (digest, _))| (part, digest)).collect()
 }
 
-/// Returns the parts of the settings, such as `policy`, in which `server` differs from the digests
-/// in `common`.
+/// Returns the groups of settings, such as `policy`, for which `server` has a different digest than
+/// `common`.
 fn differing_parts<'s>(
     server: &'s FleetServerStatus,
     common: &BTreeMap<&str, &str>,

@@ -1,4 +1,4 @@
-//! Shows the progress and output of a running call or job on standard error.
+//! Displays the progress and output of a running call or job on standard error.
 //!
 //! A terminal shows a progress bar and the last lines of output, which disappear at the end. A pipe
 //! gets one line per update.
@@ -20,15 +20,16 @@ pub(super) use live::ProgressBarHandle;
 /// An update about a running call or job, for its display.
 #[derive(Debug)]
 pub(super) enum ProgressUpdate {
-    /// A new start of the call or job. `attempt` counts the starts from 1.
+    /// The job has started, or has started again after an interruption. `attempt` counts the starts
+    /// from 1.
     Restarted { attempt: u32 },
-    /// Progress, with a fraction from 0 to 1 if the fraction is known.
+    /// The call or job reports progress, with a fraction from 0 to 1 if the fraction is known.
     Progress { fraction: Option<f64>, message: Option<String> },
-    /// A piece of a program's output.
+    /// A program of the call or job has printed `text` to this stream.
     Printed { stream: OutputStreamKind, text: String },
-    /// A log line.
+    /// The call or job has logged `message`.
     Log { level: LogLevel, message: String },
-    /// A file that the call or job produced, by its path.
+    /// The call or job has produced the file at this path.
     LeftFile { path: String },
 }
 
@@ -54,8 +55,8 @@ impl ProgressUpdate {
         Self::Progress { fraction: fraction.map(|fraction| fraction.clamp(0.0, 1.0)), message }
     }
 
-    /// Converts an event of a job to an update for the display. Returns `None` for the start and
-    /// the end of the job.
+    /// Converts an event of a job to an update for the display. Returns `None` for events that the
+    /// display does not show, such as the end of the job.
     pub(super) fn from_job_event(event: &JobEventKind) -> Option<Self> {
         Some(match event {
             JobEventKind::Queued | JobEventKind::Finished { .. } => return None,
@@ -81,11 +82,11 @@ impl ProgressUpdate {
     }
 }
 
-/// Display of the progress of a running call or job.
+/// Display of the progress and output of a running call or job.
 pub(super) enum ProgressDisplay {
-    /// Progress bar on a terminal.
+    /// Draws a progress bar on a terminal.
     Live(ProgressBarDisplay),
-    /// Lines of text, for a pipe.
+    /// Prints lines of text, for a pipe or a file.
     Lines(ProgressLineDisplay),
 }
 
@@ -98,8 +99,8 @@ impl ProgressDisplay {
         }
     }
 
-    /// Returns a sink that displays the events of a call. The sink never blocks: if a queue of
-    /// lines is full, updates are dropped and counted.
+    /// Returns a sink that displays the events of a call. The sink never blocks: if the display
+    /// prints lines and is too slow, updates are dropped and counted.
     pub(super) fn sink(&self) -> CallEventSink {
         let sink = match self {
             Self::Live(live) => {

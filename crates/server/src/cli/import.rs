@@ -58,8 +58,8 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Writes an imported pack of commands into the folder `to`, and prints what was imported and what
-/// was not.
+/// Writes an imported pack of commands into the folder `to`, and prints the imported commands and
+/// the parts that could not be imported. Fails if the file cannot be written.
 fn write_pack(imported: ImportedPack, to: &Path) -> anyhow::Result<ExitCode> {
     let ImportedPack { name, text, commands, left_out } = imported;
     let file = to.join(format!("{name}.toml"));

@@ -22,8 +22,8 @@ const WAIT_MS: u64 = 10_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without new vectors after which `toolgate index` stops waiting.
 const VECTORS_STUCK_AFTER: Duration = Duration::from_secs(120);
-/// Time without newly indexed files after which another server that builds the index counts as
-/// stuck. A working server reports progress every few seconds.
+/// Time without newly indexed files after which `toolgate index` no longer waits for another server
+/// that builds the index. A working server reports progress every few seconds.
 const BUILDER_STUCK_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
@@ -130,7 +130,7 @@ fn is_reading_files(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
 
-/// Progress of another server that builds the same search index.
+/// Progress of a different server, which builds the same search index.
 #[derive(Default)]
 struct OtherServerIndexProgress {
     files: ProgressCount,
@@ -165,8 +165,8 @@ struct VectorIndexProgress {
 
 impl VectorIndexProgress {
     /// Updates the number of vectors from `indexed`, the state of the index. Returns true if the
-    /// command need not wait longer: all passages have vectors, no model can compute them, or their
-    /// number has not changed for two minutes.
+    /// command need not wait longer: all passages have vectors, no model can compute vectors, or
+    /// the number of vectors has not changed for two minutes.
     fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
         let Some(vectors) = indexed["vectors"].as_u64() else { return true };
@@ -189,7 +189,7 @@ impl VectorIndexProgress {
 #[derive(Default)]
 struct ProgressCount {
     count: u64,
-    /// Time at which the count reached its current value.
+    /// Time at which the number last changed.
     since: Option<Instant>,
 }
 

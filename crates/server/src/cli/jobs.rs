@@ -23,7 +23,7 @@ use super::terminal_questions::ask_yes_no;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
 use single::JobDisplayOptions;
 
-/// Number of stored jobs that `toolgate jobs` reads at once.
+/// Number of stored jobs that `toolgate jobs` reads at once from the job store.
 const PAGE: usize = 500;
 
 #[derive(clap::Args)]

@@ -140,8 +140,8 @@ fn unknown_command(typed: &str, name: &str) -> anyhow::Error {
     anyhow!("`{typed}` is not a command of `toolgate key`; {advice}")
 }
 
-/// Returns the command of `toolgate key` that the word `typed` resembles, or `None` if it resembles
-/// none.
+/// Returns the command of `toolgate key` that resembles the word `typed`, or `None` if no command
+/// does.
 fn nearest_command(typed: &str) -> Option<&'static str> {
     let distance = |command: &str| strsim::damerau_levenshtein(typed, command);
     let nearest = COMMANDS.into_iter().min_by_key(|command| distance(command))?;
@@ -183,8 +183,9 @@ fn new_key(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a warning if no policy rule in this folder's settings names `role`, the role of a new
-/// key. Returns `None` if no rule has roles, because the settings may be in another folder.
+/// Returns a warning if this folder's settings have policy rules with roles, but no rule with
+/// `role`, the role of a new key. Returns `None` if no rule has roles, because the server's
+/// settings may be in another folder.
 fn unknown_role(role: &str) -> Option<String> {
     // The roles `admin` and `console` open the console without a rule.
     if matches!(role, "admin" | "console") {
@@ -308,7 +309,8 @@ fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates an API key for the caller `name` and prints configuration lines for it.
+/// Creates an API key for the caller `name` and prints the lines that add it to the settings file.
+/// Fails if the name is invalid.
 fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     let (secret, ApiKey { name, sha256, .. }) = create_key(name)?;
     if let Some(command) = nearest_command(&name) {
@@ -322,8 +324,8 @@ fn print_config_lines(name: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates an API key for the caller `name`. Returns the secret, and the entry to store, which
-/// contains only a digest of the secret.
+/// Creates an API key for the caller `name`. Returns the secret key, and the entry to store, which
+/// contains only a digest of the key. Fails if the name is invalid.
 fn create_key(name: &str) -> anyhow::Result<(String, ApiKey)> {
     config::check_caller_name(name)?;
     let mut bits = [0; 32];

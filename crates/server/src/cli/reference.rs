@@ -108,9 +108,9 @@ fn rows(schema: &serde_json::Value) -> String {
     rows.collect()
 }
 
-/// Returns the name, the description and the table rows of the fields of each variant of an enum,
-/// which the JSON Schema `schema` describes. A value of the enum is a word, or an object with the
-/// word as its only key.
+/// Returns a tuple for each variant of the enum that the JSON Schema `schema` describes: its name,
+/// its description, and table rows about its fields. A value of the enum is a word, or an object
+/// with the word as its only key.
 fn tagged_variants(schema: &serde_json::Value) -> Vec<(String, String, String)> {
     let variants = schema["oneOf"].as_array().into_iter().flatten();
     let row = |variant: &serde_json::Value| {

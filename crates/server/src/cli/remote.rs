@@ -22,7 +22,7 @@ use super::follow::{ProgressDisplay, ProgressUpdate};
 
 /// Time limit for the answer of a running server. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
-/// Time limit of a health check.
+/// Time limit for the answer to a health check.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(5);
 /// Largest answer of a running server that is accepted, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -30,8 +30,8 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 const KEY_VARIABLE: &str = "TOOLGATE_KEY";
 /// Maximum number of pages of a tool list that are requested from a running server.
 const PAGES_MAX: usize = 1000;
-/// Progress token that toolgate sends with a call. Notifications about the call's progress contain
-/// it.
+/// Progress token that toolgate sends with a call. The server's notifications about the progress of
+/// the call repeat this token.
 const PROGRESS_TOKEN: u64 = 1;
 
 /// A running server, with the caller's API key.
@@ -77,7 +77,8 @@ impl RemoteKeyArgs {
         Ok(key.value)
     }
 
-    /// Returns the server at `url` with the key from the environment.
+    /// Returns the server at `url`, with the API key from the environment if there is one. Fails if
+    /// the options name a variable that is not set.
     pub(super) fn remote<'a>(&self, url: &'a str) -> anyhow::Result<RemoteServer<'a>> {
         let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
         let environment = config::environment();
@@ -124,7 +125,8 @@ pub(super) async fn call_remote_tool(
     parse_outcome(&answer["result"])
 }
 
-/// Lists the tools that the server `remote` offers to the caller, as entries of `tools/list`.
+/// Lists the tools that the server `remote` offers to the caller, as entries of `tools/list`. Fails
+/// if the server refuses or does not answer in time.
 pub(super) async fn list_remote_tools(remote: &RemoteServer<'_>) -> anyhow::Result<Vec<Value>> {
     let RemoteServer { url, key } = remote;
     let endpoint = parse_server_url(url)?;
@@ -181,7 +183,8 @@ pub(super) fn not_answered(failure: HttpRequestFailure, server: &str) -> anyhow:
     }
 }
 
-/// Parses the URL of a server.
+/// Parses the URL of a server, such as `http://127.0.0.1:8000/mcp`. Fails if it contains a
+/// password.
 pub(super) fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
     let expected = "a URL such as http://127.0.0.1:8000/mcp";
     HttpUrl::parse(url).map_err(|why| match why {
@@ -192,7 +195,8 @@ pub(super) fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
     })
 }
 
-/// Sends one request to the server at `url` and returns the JSON-RPC message that answers it.
+/// Sends one request to the server at `url` and returns the JSON-RPC message that answers it. Fails
+/// if the server does not answer, or refuses the API key.
 async fn send_request(
     url: &HttpUrl,
     key: Option<&RemoteServerKey>,
@@ -297,8 +301,8 @@ fn http_request(
         .with_context(|| format!("`{}` is not a valid tool name", name.unwrap_or_default()))
 }
 
-/// Reads an event stream to its end. Returns the JSON-RPC message in the last event, and that
-/// event's text. Shows the notifications in earlier events on the display `follow`.
+/// Reads an event stream to its end. Returns the text of the last event, and the same text as JSON,
+/// or `None` if it is not JSON. Shows the notifications in earlier events on the display `follow`.
 async fn last_event(
     body: &mut Limited<Incoming>,
     follow: Option<&ProgressDisplay>,
@@ -324,7 +328,8 @@ async fn last_event(
     Ok((message, text))
 }
 
-/// Converts an MCP notification into an update for the display.
+/// Converts an MCP notification about progress, or with a log line, into an update for the display.
+/// Returns `None` for other messages.
 fn update_from_notification(message: &Value) -> Option<ProgressUpdate> {
     let params = message.get("params")?;
     match message.get("method")?.as_str()? {

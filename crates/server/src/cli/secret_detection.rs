@@ -20,10 +20,11 @@ const SECRET_WORDS: [&str; 10] = [
     "signature",
 ];
 /// Minimum number of characters of a value that counts as a generated secret, and the minimum
-/// number of digits among them.
+/// number of digits among these characters.
 const GENERATED_MIN: (usize, usize) = (32, 4);
 
-/// Text that replaces a reference `${…}` in a searched text, because it cannot be part of a secret.
+/// Text that replaces a reference `${…}` in a text before the search for secrets. It cannot be part
+/// of a secret.
 const NO_SECRET: &str = "[/";
 
 /// A secret that was found inside a text.
@@ -129,8 +130,8 @@ fn named_secret(word: &str) -> Option<(String, usize)> {
     is_secret.then(|| (name.trim_start_matches('-').to_owned(), at + 1))
 }
 
-/// Returns the secrets in a URL: the password, secret parameters, and parts of the path that look
-/// generated.
+/// Returns the secrets in a URL: the password, the values of secret parameters, and path segments
+/// that look generated.
 fn secrets_in_url(text: &str) -> Vec<DetectedSecret> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut found = Vec::new();
@@ -162,7 +163,7 @@ fn is_generated(text: &str) -> bool {
         && text.bytes().filter(u8::is_ascii_digit).count() >= digits
 }
 
-/// Replaces each reference `${…}` in `text` by a text that cannot be part of a secret.
+/// Replaces each reference `${…}` in `text` by characters that cannot belong to a secret.
 fn without_variables(text: &str) -> String {
     let mut rest = text;
     let mut left = String::new();

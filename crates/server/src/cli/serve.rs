@@ -128,7 +128,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     result
 }
 
-/// Form of the lines about calls, as an option of the command line.
+/// Format of the log lines about calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum CallLogLineFormatArg {
     Calls,
@@ -166,8 +166,8 @@ impl ServeArgs {
     }
 }
 
-/// Listens on `addr`. If the address is in use, the error suggests `alternative`, a way to choose
-/// another address.
+/// Listens on `addr`. If the address is in use, the error also contains `alternative`, a text that
+/// says how to choose another address.
 async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),
@@ -179,7 +179,8 @@ async fn listen(addr: SocketAddr, alternative: &str) -> anyhow::Result<TcpListen
     }
 }
 
-/// Opens a listener for each dialect that has its own address.
+/// Opens a listener for each dialect that has its own address. Fails if an address is in use or not
+/// allowed.
 async fn dedicated_listeners(
     served: &PreparedServer,
     config: &Config,
@@ -208,7 +209,7 @@ pub(super) fn url_scheme(config: &Config) -> &'static str {
     if config.server.tls_certificate.is_some() { "https" } else { "http" }
 }
 
-/// Prints the addresses of the `listeners` that serve a single dialect.
+/// Prints the addresses of the `listeners`, which each serve a single dialect.
 #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
 fn print_dedicated(
     listeners: &[(TcpListener, Arc<dyn Dialect>)],

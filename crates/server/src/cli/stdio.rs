@@ -89,7 +89,8 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Loads the settings for the options `args`, prepares the workspace and confines this process.
+/// Loads the settings that the options `args` select, prepares the workspace and confines this
+/// process. Fails if a setting is invalid.
 fn prepare(
     args: &StdioArgs,
     status: StatusReportStyle,
@@ -103,7 +104,8 @@ fn prepare(
     Ok((config, prep))
 }
 
-/// Opens the workspace and the dialect, before the server reads the first message.
+/// Opens the workspace `prep` and the dialect, before the server reads the first message. Fails if
+/// the dialect is unknown, or the workspace is unusable.
 fn open(
     args: &StdioArgs,
     (config, prep): (Config, PreparedWorkspace),

@@ -23,7 +23,7 @@ pub(super) struct TerminalUser {
     /// Progress bar, which is hidden while a question is open.
     bar: Option<ProgressBarHandle>,
     has_declined: Arc<AtomicBool>,
-    /// True if the called tool is `ci.restore`.
+    /// True if the called tool is `ci.restore`, which restores the dependencies of a project.
     is_restore: bool,
 }
 
@@ -111,8 +111,9 @@ struct TerminalPrompt<I, O> {
 }
 
 impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
-    /// Asks `question`, which has the key `key`, and returns the answer. If `is_restore` is true,
-    /// does not ask whether `ci.restore` may use the person's own package registry.
+    /// Asks `question`, which has the key `key`, and returns the person's answer. If `is_restore`
+    /// is true, does not ask whether `ci.restore` may use the package registry that the person has
+    /// named.
     fn answer(
         &mut self,
         key: &str,

@@ -110,7 +110,8 @@ fn run_in_process(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints the tools of the caller that the options `args` name.
+/// Prints the tools that are available to the caller in the options `args`. Fails if there is no
+/// such tool.
 fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     let roles = args.roles.iter().map(|role| Arc::from(role.as_str())).collect();
     let caller = Caller { roles, ..Caller::from_name(&args.caller) };
@@ -146,7 +147,7 @@ fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the tools that `caller` finds with the search `question`, with their scores and matching
-/// words.
+/// words. Fails if no tool matches.
 fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<ExitCode> {
     let found = host.explain_search(caller, question, FOUND_MAX);
     if found.is_empty() {
@@ -175,7 +176,8 @@ pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
     })
 }
 
-/// Prints `tools`, or only the tool that the options `args` name.
+/// Prints `tools`, or only the tool that the options `args` name. Fails if that tool does not
+/// exist.
 fn show(args: &ToolsArgs, tools: &[ToolTableRow]) -> anyhow::Result<ExitCode> {
     let is_wanted = |tool: &&ToolTableRow| match &args.tool {
         Some(wanted) => fold_name(wanted) == fold_name(&tool.name),

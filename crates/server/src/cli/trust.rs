@@ -86,8 +86,7 @@ fn count_schemas(count: usize) -> String {
     if count == 1 { "1 schema".to_owned() } else { format!("{count} schemas") }
 }
 
-/// Removes the trust in the settings `file` and in the schema files `schemas`, and prints the
-/// result.
+/// Stops trusting the settings `file` and the schema files `schemas`, and prints the result.
 fn remove_trust(file: &Path, schemas: &[(PathBuf, String)]) -> anyhow::Result<ExitCode> {
     complain(&match trust::distrust(file)? {
         true => format!("{} is no longer trusted", file.display()),

@@ -1,4 +1,4 @@
-//! Maps environment variables that the contracts define to settings.
+//! Applies environment variables that other contracts (Synesthetic, RAGX and Zyra) define.
 //!
 //! A setting's own variable (`TOOLGATE_…`) takes precedence over these variables, and these take
 //! precedence over the settings file. An empty variable counts as unset.
@@ -12,20 +12,21 @@ use toolgate_host::OutputSchemaCheck;
 use super::setting::SettingSpec;
 use super::{ApiKey, Config};
 
-/// The value that an environment variable of a contract sets.
+/// Effect of an environment variable that another contract defines, such as Zyra's.
 enum ContractEnvVarTarget {
-    /// Setting `section.name`, parsed like the setting's own environment variable.
+    /// Sets the setting `section.name`. The value is parsed like the setting's own environment
+    /// variable.
     Setting(&'static str),
-    /// Function that applies a value which is not a single setting.
+    /// Calls this function, because the value is not a single setting.
     Apply(fn(&mut Config, &str) -> anyhow::Result<()>),
-    /// Function that applies a value which concerns only Zyra's endpoint. If it fails, that
-    /// endpoint is not served.
+    /// Calls this function, because the value concerns only Zyra's endpoint. If the function fails,
+    /// that endpoint is not served.
     ApplyToZyra(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
 use ContractEnvVarTarget::{Apply, ApplyToZyra, Setting as The};
 
-/// All environment variables of the contracts that toolgate implements.
+/// Environment variables that other contracts define, each with its effect.
 const VARIABLES: &[(&str, ContractEnvVarTarget)] = &[
     // Synesthetic
     ("MCP_READY_FILE", Apply(ready_file)),
@@ -134,7 +135,8 @@ fn assets_path(config: &mut Config, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the contract variables that correspond to settings into `table`, the settings.
+/// Writes the values of the contracts' environment variables that correspond to settings into
+/// `table`, the content of the settings file. Fails if a value is invalid.
 pub(super) fn put_settings(
     table: &mut toml::Table,
     settings: &impl Deref<Target = Vec<SettingSpec>>,
@@ -150,8 +152,9 @@ pub(super) fn put_settings(
     Ok(())
 }
 
-/// Applies the contract variables that do not correspond to settings to `config`. Returns a warning
-/// for each variable that is invalid, so that Zyra's endpoint is not served.
+/// Applies the contracts' environment variables that do not correspond to settings to `config`. If
+/// a variable for Zyra's endpoint is invalid, returns a warning and switches that endpoint off.
+/// Fails if any other variable is invalid.
 pub(super) fn apply_others(
     config: &mut Config,
     env: &[(&str, &str)],
@@ -173,7 +176,8 @@ pub(super) fn apply_others(
     Ok(warnings)
 }
 
-/// Returns the contract variables that are set in the environment.
+/// Returns the environment variables of other contracts that are set: the name, the effect and the
+/// value of each.
 fn set_variables<'a>(
     env: &'a [(&str, &str)],
 ) -> impl Iterator<Item = (&'static str, &'static ContractEnvVarTarget, &'a str)> {

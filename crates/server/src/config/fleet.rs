@@ -15,7 +15,7 @@ use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use crate::object_store::{BucketLocation, FileBucket};
 
-/// Beginning of a place for large files that is a bucket.
+/// Start of a value of `fleet.files` that names an S3 bucket instead of a folder.
 const BUCKET_SCHEME: &str = "s3://";
 
 /// Jobs and used confirmations that servers on several machines share, in a PostgreSQL database.
@@ -115,7 +115,7 @@ impl FleetSection {
     }
 
     /// Reads the database password and the access key of the bucket from the environment.
-    /// `variable` looks up an environment variable.
+    /// `variable` returns the value of an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let password = variable(&self.password_env);
         self.password = password.map(DatabasePassword::from).unwrap_or_default();

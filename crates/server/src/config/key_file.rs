@@ -31,15 +31,16 @@ const REVOKED_MAX: usize = 1000;
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyFileContent {
-    /// Digests of revoked keys, oldest first. A client that still sends one of these keys is not
-    /// guessing.
+    /// Digests of revoked keys, oldest first. A client that still sends such a key is not counted
+    /// as guessing keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked: Vec<String>,
     #[serde(default)]
     pub(crate) keys: Vec<ApiKey>,
 }
 
-/// Returns the path of the key file that `server` configures, if any.
+/// Returns the path of the key file that `server` configures. Returns `None` if the setting is
+/// `off`, or if this user has no state folder.
 ///
 /// # Errors
 /// The configured path is not absolute.
@@ -55,8 +56,8 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
     })
 }
 
-/// Reads the key file at `path`. Returns its content and its stamp, which a change of the file also
-/// changes, or `None` if it does not exist.
+/// Reads the key file at `path`. Returns its content, and the fingerprint by which a later change
+/// is recognized. Returns `None` if the file does not exist.
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
@@ -90,8 +91,8 @@ fn is_missing(err: &anyhow::Error) -> bool {
     io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Applies `change` to the keys in the key file at `path`, which is created if missing. Keys that
-/// `change` removes are listed as revoked.
+/// Applies `change` to the keys in the key file at `path`, and returns the result of `change`.
+/// Creates the file if it is missing. Keys that `change` removes are listed as revoked.
 ///
 /// A lock serializes writers, and readers see either the old or the new file.
 ///
@@ -125,14 +126,15 @@ pub fn change_keys<T>(
     Ok(done)
 }
 
-/// Returns the path of a hidden file beside the key file at `path`, such as its lock.
+/// Returns the path of a hidden file beside the key file at `path`, such as its lock. `what` is the
+/// extension of the hidden file.
 fn helper_path(path: &Path, what: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{what}"))
 }
 
-/// Opens the file at `path`, which only the user can read, without following links. The file must
-/// be new unless `reused` is true.
+/// Opens the file at `path` for writing, and creates it so that only the user can read it. Fails if
+/// the path is a symbolic link, or if the file exists although `reused` is false.
 fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();
@@ -145,7 +147,7 @@ fn open_private(path: &Path, reused: bool) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Checks that a valid key file is unchanged by writing and reading it again. Used by fuzzing.
+/// Fuzz target: panics if a valid key file changes when it is written and read again.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz_key_file(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

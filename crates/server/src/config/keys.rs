@@ -67,7 +67,8 @@ pub(crate) fn parse_digest(text: &str) -> Option<ApiKeyDigest> {
     HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
-/// Reads the keys of a settings file, which have no time of creation.
+/// Deserializes the API keys of a settings file. Fails if a key has a time of creation, which only
+/// the key file contains.
 pub(super) fn configured_keys<'de, D: Deserializer<'de>>(keys: D) -> Result<Vec<ApiKey>, D::Error> {
     let keys = Vec::<ApiKey>::deserialize(keys)?;
     match keys.iter().any(|key| key.made.is_some()) {
@@ -81,7 +82,8 @@ pub(crate) fn digest(key: &[u8]) -> ApiKeyDigest {
     Sha256::digest(key).into()
 }
 
-/// Checks the API keys in `config`, and the names of the headers that may contain keys.
+/// Checks the API keys in `config`, and the names of the headers that may contain keys. Fails if a
+/// key or name is invalid.
 pub fn check(config: &Config) -> anyhow::Result<()> {
     check_all(&config.keys, "[[keys]]")?;
     for header in &config.contracts.key_headers {
@@ -109,7 +111,8 @@ pub fn check_caller_name(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the API keys `keys`. `place` names their source in errors.
+/// Checks the API keys `keys`. `place` is the name of their source in error messages, such as the
+/// path of the key file.
 pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
     let mut seen: HashMap<ApiKeyDigest, &str> = HashMap::new();
     for key in keys {

@@ -77,8 +77,9 @@ pub fn load(
     read(text, file, explicit.is_some(), &env)
 }
 
-/// Loads the settings from `text`, the content of the settings file, and `env`. The file must be
-/// trusted, unless the user has `named` it.
+/// Loads the settings from `text`, the content of the settings file, and from the environment
+/// `env`. Fails if a setting is invalid. Also fails if the file is not trusted, unless `named` says
+/// that the user named it.
 fn read(
     text: String,
     file: Option<PathBuf>,
@@ -144,7 +145,7 @@ fn read(
     Ok(LoadedConfig { config, file, warnings })
 }
 
-/// Checks that valid settings are unchanged by writing and reading them again. Used by fuzzing.
+/// Fuzz target: panics if valid settings change when they are written and read again.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_text(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
@@ -161,14 +162,16 @@ pub fn environment() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
-/// Returns toolgate's state folder: `$XDG_STATE_HOME/toolgate` or `~/.local/state/toolgate`.
+/// Returns toolgate's state folder, `$XDG_STATE_HOME/toolgate` or `~/.local/state/toolgate`.
+/// Returns `None` if neither `XDG_STATE_HOME` nor `HOME` is an absolute path.
 pub fn state_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("toolgate"))
 }
 
-/// Returns toolgate's cache folder: `$XDG_CACHE_HOME/toolgate` or `~/.cache/toolgate`.
+/// Returns toolgate's cache folder, `$XDG_CACHE_HOME/toolgate` or `~/.cache/toolgate`. Returns
+/// `None` if neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
@@ -215,7 +218,8 @@ pub fn check_reach(
     Ok(())
 }
 
-/// Checks ranges and combinations of settings that the types cannot express.
+/// Checks the ranges and combinations of settings that the types cannot express. Fails at the first
+/// invalid setting.
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
@@ -289,7 +293,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
     checked.map_err(|why| anyhow!(why))
 }
 
-/// Checks that no two dialects listen at the same address. Port 0 is a different port for each.
+/// Checks that no two dialects listen at the same address. Port 0 is ignored, because the system
+/// then selects a different port for each listener.
 fn check_distinct_listeners(config: &Config) -> anyhow::Result<()> {
     let is_off = |dialect: &str| config.contracts.zyra_off && dialect == "zyra";
     let open = |at: usize| {
@@ -311,7 +316,8 @@ fn check_distinct_listeners(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that TLS has both a certificate and a key, and that tools cannot write these files.
+/// Checks that `server` names both the TLS certificate and its key or neither, and that the paths
+/// of these files and of the session key are absolute.
 fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
     let sessions = [("session_key", &server.session_key)];
@@ -331,7 +337,8 @@ fn check_tls(server: &ServerSection) -> anyhow::Result<()> {
     }
 }
 
-/// Describes the first setting in `table` whose value has the wrong type.
+/// Returns an error message about the first setting in `table` whose value has the wrong type, or
+/// `None` if all types are right.
 fn describe_type_error(table: &toml::Table, settings: &[SettingSpec]) -> Option<String> {
     settings.iter().find_map(|setting| {
         let [section, name] = &setting.path;
@@ -344,7 +351,8 @@ fn describe_type_error(table: &toml::Table, settings: &[SettingSpec]) -> Option<
     })
 }
 
-/// Describes the error `message` of a `[[sandbox.for]]` table that has no profile.
+/// Returns an explanation of the parser's error `message` if it says that a `[[sandbox.for]]` table
+/// has no profile, or `None` for other messages.
 fn describe_missing_profile(message: &str) -> Option<String> {
     (message == "missing field `profile`").then(|| {
         "`profile` is missing in a `[[sandbox.for]]` table; write `read-only`, `workspace`, \
@@ -353,7 +361,7 @@ fn describe_missing_profile(message: &str) -> Option<String> {
     })
 }
 
-/// Returns true if `url` has the form of an endpoint, `https://tools.example/mcp`.
+/// Returns true if `url` has the form of an MCP endpoint, such as `https://tools.example/mcp`.
 fn is_endpoint(url: &str) -> bool {
     HttpUrl::parse(url).is_ok_and(|url| !url.has_query() && url.trimmed_path().ends_with("/mcp"))
 }

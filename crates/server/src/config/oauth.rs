@@ -64,14 +64,14 @@ impl OAuthIssuerEntry {
     }
 }
 
-/// Returns the host part of `url`.
+/// Returns the host part of `url`, or `None` if it has no host.
 fn host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     authority.split(':').next().filter(|host| !host.is_empty())
 }
 
-/// Checks the OAuth issuers and scopes in `config`.
+/// Checks the OAuth issuers and scopes in `config`. Fails at the first invalid entry.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     for (nth, issuer) in config.oauth.iter().enumerate() {
         let name = &issuer.issuer;
@@ -130,7 +130,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parses `url` and requires https, or http on loopback.
+/// Parses `url`. Fails unless the URL is encrypted (https) or its host is this machine (loopback).
 pub(crate) fn encrypted_target(url: &str) -> Result<HttpUrl, String> {
     let target = HttpUrl::parse(url).map_err(|why| format!("`{url}` {why}"))?;
     match target.is_encrypted_or_loopback() {

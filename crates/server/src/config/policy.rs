@@ -57,7 +57,8 @@ pub struct PolicyRuleEntry {
     pub message: Option<String>,
 }
 
-/// Parses a list of a rule's condition and rejects an empty one, which would match everything.
+/// Deserializes a list that is a condition of a policy rule. Fails if the list is empty, because an
+/// empty condition would match everything.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let all = Vec::deserialize(from)?;
     match all.is_empty() {

@@ -21,7 +21,8 @@ pub(crate) struct IpAddressRange {
 }
 
 impl IpAddressRange {
-    /// Parses an IP address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
+    /// Parses an IP address such as `10.0.0.1`, or a network such as `10.0.0.0/8`. Returns `None`
+    /// if `text` is neither.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix.parse::<u32>().ok()?)),
@@ -50,10 +51,10 @@ fn address_number(address: IpAddr) -> u128 {
     }
 }
 
-/// Returns the ranges of `server.trusted_proxies`.
+/// Returns the address ranges of the setting `server.trusted_proxies`.
 ///
 /// # Errors
-/// When one is not an address or a network.
+/// An entry of the setting is neither an address nor a network.
 pub(crate) fn trusted_ranges(server: &ServerSection) -> anyhow::Result<Vec<IpAddressRange>> {
     let ranges = server.trusted_proxies.iter().map(|text| {
         IpAddressRange::parse(text).with_context(|| {
@@ -67,7 +68,7 @@ pub(crate) fn trusted_ranges(server: &ServerSection) -> anyhow::Result<Vec<IpAdd
 }
 
 /// Checks the trusted proxies of `server`, and the name of the header in which they send the
-/// client's address.
+/// client's address. Fails if one of them is invalid.
 pub(super) fn check(server: &ServerSection) -> anyhow::Result<()> {
     trusted_ranges(server)?;
     let header = &server.forwarded_header;

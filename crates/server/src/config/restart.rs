@@ -1,9 +1,9 @@
-//! Separates the settings that a running server applies from those that need a restart.
+//! Tells which changed settings a running server applies, and which need a restart.
 
 use super::{AuditSection, Config, LimitsSection, LogSection, ServerSection};
 
-/// Returns the settings of a server that runs with `in_force` once its configuration is `next`, and
-/// the names of changed settings that need a restart.
+/// Returns the settings with which a server continues to run when its configuration changes from
+/// `in_force` to `next`. Also returns the names of changed settings that need a restart.
 ///
 /// Sockets, stores and limits of connections are opened once. A running server keeps their
 /// settings. All other settings come from `next`.
@@ -49,8 +49,8 @@ pub struct SettingsDifference {
     pub waiting: Vec<String>,
 }
 
-/// Returns the names of the settings that differ between `in_force` and `next`, by the way in which
-/// they are applied.
+/// Returns the names of the settings that differ between `in_force` and `next`: those that a
+/// running server applies, and those that need a restart.
 pub fn compare_settings(in_force: &Config, next: &Config) -> SettingsDifference {
     let (then, waiting) = applied_settings(in_force, next);
     SettingsDifference { applied: changed_settings(in_force, &then), waiting }
@@ -75,7 +75,8 @@ pub(crate) fn changed_settings(before: &Config, after: &Config) -> Vec<String> {
     changed
 }
 
-/// Returns each key whose value differs between two tables, with both values.
+/// Returns each key whose value differs between the tables `before` and `after`, with both values.
+/// A value is `None` if the table does not have the key.
 fn differences<'t>(
     before: &'t toml::Table,
     after: &'t toml::Table,

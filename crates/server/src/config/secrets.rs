@@ -1,4 +1,4 @@
-//! Settings of secrets that the owner names.
+//! Settings of secrets to redact, and functions that read these secrets.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -102,11 +102,12 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(strip_byte_order_mark(&std::fs::read_to_string(path)?).to_owned())
 }
 
-/// Returns the values of the environment `variables` that programs use as credentials and never
-/// see, under the settings `sandbox`. Programs get the variables `env_keep`.
+/// Returns the secrets of the setting `sandbox.credentials`: the values of the environment
+/// `variables` that it names. Programs use these credentials without seeing them. `env_keep` lists
+/// the variables that programs can see.
 ///
 /// # Errors
-/// A secret is missing, is shorter than 8 bytes, or is in a variable that programs get.
+/// A secret is missing, is shorter than 8 bytes, or is in a variable that programs can see.
 pub(crate) fn credential_secrets(
     sandbox: &SandboxSettings,
     env_keep: &[String],

@@ -144,8 +144,9 @@ impl SettingSpec {
     }
 }
 
-/// Describes the first list of tables, map of tables or section in `table` that is written in
-/// another form, such as `[listen]` instead of `[[listen]]`, or else the first unknown name.
+/// Returns an error message about the first section or table in `table` that is written in the
+/// wrong form, such as `[listen]` instead of `[[listen]]`. If all forms are right, returns a
+/// message about the first unknown name, or `None`.
 pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
     let schema = schema();
     let sections = schema["properties"].as_object()?;
@@ -173,7 +174,8 @@ pub(super) fn describe_shape_error(table: &toml::Table) -> Option<String> {
     shape_error.or_else(|| describe_unknown_name(table, &schema, ""))
 }
 
-/// Describes a value that the parser refused with `message`, in the words of a settings file.
+/// Rewords `message`, an error of the TOML parser about a value, in the terms of a settings file.
+/// Returns `None` for other messages.
 pub(super) fn describe_parse_error(message: &str) -> Option<String> {
     if let Some(rest) = message.strip_prefix("unknown variant `") {
         let mut names = rest.split('`').step_by(2);
@@ -192,8 +194,9 @@ pub(super) fn describe_parse_error(message: &str) -> Option<String> {
     Some(format!("the value of a setting has the wrong type; write {form}"))
 }
 
-/// Describes the first name in `table` that its `schema` does not have, with the most similar known
-/// name. `place` is the name of the table, and empty for the whole file.
+/// Returns an error message about the first name in `table` that its `schema` does not have, with
+/// the most similar known name. `place` is the path of the table in the settings file, and is empty
+/// for the complete file.
 fn describe_unknown_name(table: &toml::Table, schema: &Value, place: &str) -> Option<String> {
     let known = schema["properties"].as_object()?;
     let is_closed = schema["additionalProperties"] == false;
@@ -214,7 +217,8 @@ fn describe_unknown_name(table: &toml::Table, schema: &Value, place: &str) -> Op
     })
 }
 
-/// Suggests the one of the `known` names that resembles `name`, if there is one.
+/// Returns a text that suggests the most similar of the `known` names for `name`, or an empty text
+/// if none is similar.
 fn suggest_name<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let rated = known.map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
     let close = rated.filter(|(similarity, _)| *similarity > SIMILARITY_MIN);
@@ -222,7 +226,8 @@ fn suggest_name<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String 
     best.map(|(_, known)| format!("; did you mean `{known}`?")).unwrap_or_default()
 }
 
-/// Describes how to write the list of tables `name`, if `value` is no list.
+/// Returns an error message about the correct form of the list of tables `name`, or `None` if
+/// `value` is a list.
 fn describe_list_error(name: &str, value: &toml::Value) -> Option<String> {
     let is_table = if value.is_table() { format!(", not `[{name}]`") } else { String::new() };
     (!value.is_array())
@@ -308,7 +313,8 @@ pub fn reference() -> String {
     page
 }
 
-/// Writes the reference of the tables `[path]`, which are list entries or named tables.
+/// Adds the reference of the tables `[path]` to `page`. These tables are entries of a list, or
+/// tables with a name. `body` is the JSON Schema of the setting, and `fields` that of one table.
 fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
     let about_all = match description(body) {
         "" => description(fields),

@@ -46,7 +46,8 @@ pub struct OwnerOnlySetting {
 /// only restricts the server.
 ///
 /// # Errors
-/// The file does more. The message lists the settings and the possible fixes.
+/// The file contains settings that only the owner may decide. The message lists these settings and
+/// the possible fixes.
 pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     let owned = owner_settings(text);
     if owned.is_empty() || is_trusted(file, text) {
@@ -62,7 +63,8 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Lists the first of `settings` with their lines, and counts the others.
+/// Returns a text that lists the first five of `settings` with their line numbers, and the number
+/// of the others.
 pub fn list_settings(settings: &[OwnerOnlySetting]) -> String {
     const SHOWN: usize = 5;
     let shown = settings.iter().take(SHOWN);
@@ -103,7 +105,8 @@ pub fn owner_settings(text: &str) -> Vec<OwnerOnlySetting> {
     owned
 }
 
-/// Returns the position of each table in a setting's `value`, if it is a list of tables.
+/// Returns the byte offset of each table in `value`, if this value of a setting is a list of
+/// tables. Returns `None` for any other value.
 fn table_starts(value: &Spanned<DeValue<'_>>) -> Option<Vec<usize>> {
     let entries = value.get_ref().as_array()?;
     let start = |entry: &Spanned<DeValue<'_>>| {
@@ -123,7 +126,8 @@ fn written_key(key: &str) -> String {
     }
 }
 
-/// Returns true if the value `value` of `setting` in `section` can only restrict tools.
+/// Returns true if the setting `setting` in the section `section` can only restrict tools with this
+/// `value`.
 fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
     let releases = |entry: &Spanned<DeValue<'_>>| {
         entry.get_ref().as_str().is_some_and(|entry| entry.starts_with(files::RELEASE))
@@ -150,11 +154,11 @@ pub fn is_trusted(file: &Path, text: &str) -> bool {
     marked.is_ok_and(|marked| marked.lines().next() == Some(&digest(text)))
 }
 
-/// Records that the user trusts `file` with the content `text`. Earlier content is no longer
-/// trusted, because somebody could restore it.
+/// Records that the user trusts `file` with the content `text`. Earlier content of the file is no
+/// longer trusted, because an attacker could restore it.
 ///
 /// # Errors
-/// The trust mark cannot be written.
+/// The file that records the trust cannot be written.
 pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
     let mark = mark_path(file)?;
     let folder = mark.parent().unwrap_or(Path::new("/"));
@@ -165,10 +169,10 @@ pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write {}", mark.display()))
 }
 
-/// Removes the trust in `file`. Returns false if it was not trusted.
+/// Removes the trust in `file`. Returns false if the file was not trusted.
 ///
 /// # Errors
-/// The trust mark cannot be removed.
+/// The file that records the trust cannot be removed.
 pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     let mark = mark_path(file)?;
     match fs::remove_file(&mark) {
@@ -178,7 +182,8 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Returns the path of the trust mark of `file`, which records that the user trusts the file.
+/// Returns the path of the file that records the user's trust in `file`. Fails if this user has no
+/// state folder.
 pub(crate) fn mark_path(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(marks) = marks_folder() else {
         bail!("cannot store the trust: neither XDG_STATE_HOME nor HOME is set");

@@ -18,11 +18,11 @@ use super::pages::{self, decode};
 use super::{WebConsole, layout, problem};
 use crate::sessions::waiting_questions::InteractiveCallDescription;
 
-/// Name of the console in audit records.
+/// Dialect name that audit records contain for actions at the console.
 const DIALECT: &str = "console";
 
-/// Performs the action of a form that was submitted at the console path `path`, and returns the
-/// reply.
+/// Performs the action of `form`, which a person submitted at the console path `path`, and returns
+/// the reply.
 pub(crate) async fn answer(
     console: &WebConsole,
     session: &Arc<ConsoleSession>,
@@ -80,8 +80,8 @@ fn failed(why: &anyhow::Error) -> ToolError {
     ToolError::failed(format!("{why:#}"))
 }
 
-/// Checks the console action `id` with `input` against the policy, runs `work` if the action is
-/// allowed, and records the action in the audit log.
+/// Checks the console action `id` with `input` against the policy, runs `work` if the policy allows
+/// the action, and records the action in the audit log. Fails if the policy or `work` refuses.
 async fn act(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -113,7 +113,7 @@ fn after(session: &ConsoleSession, done: Result<(), CallError>, back: &str) -> R
 }
 
 /// Sends the request that `make` creates for the job `id` on behalf of the job's owner. Checks and
-/// records the request as the console action `action`.
+/// records the request as the console action `action`. Fails if there is no such job.
 async fn change_job(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -172,8 +172,8 @@ async fn answer_question(
     after(session, done.await, &back)
 }
 
-/// Answers the confirmation with the number `number`, which a connected client has not answered, in
-/// place of the client.
+/// Answers a confirmation with the choice in `form`, in place of the connected client that was
+/// asked. `number` is the number of the confirmation.
 async fn answer_call(
     console: &WebConsole,
     session: &Arc<ConsoleSession>,

@@ -27,7 +27,8 @@ const LIFETIME: Duration = Duration::from_millis(900);
 /// come first.
 const NICE: i32 = 10;
 
-/// Access to the index of the audit log, which is opened when the first query runs.
+/// Runs queries of the audit log's index on a separate thread. The index is opened when the first
+/// query runs.
 pub(crate) struct AuditIndexQueries {
     log: Option<PathBuf>,
     /// Queue of queries for the thread that owns the audit index. The thread ends when this sender
@@ -54,7 +55,7 @@ impl AuditIndexQueries {
     }
 
     /// Updates the audit index and returns the result of `query`. Queries with the same `name` must
-    /// have the same meaning, because they share a result for 0.9 seconds.
+    /// have the same meaning, because a result is reused for 0.9 seconds.
     ///
     /// # Errors
     /// The log is not a file, or the index cannot be read in time. The message is for people.
@@ -90,8 +91,8 @@ impl AuditIndexQueries {
         }
     }
 
-    /// Returns the sender of queries to the thread for the audit `log`. Starts the thread if none
-    /// runs.
+    /// Returns the sender of queries to the thread for the audit `log`. Starts the thread if it is
+    /// not running. Fails if the thread cannot be started.
     fn thread(&self, log: &Path) -> Result<SyncSender<AuditIndexQueryFn>, String> {
         let mut running = lock_mutex(&self.thread);
         if let Some(sender) = &*running {
@@ -114,8 +115,8 @@ impl AuditIndexQueries {
 }
 
 impl AuditIndexThread {
-    /// Returns the latest result of the audit query `name` if it is recent. Otherwise runs `query`
-    /// and stores the result.
+    /// Returns the stored result of the audit query `name` if it is recent. Otherwise updates the
+    /// index, runs `query` and stores the result. The error is a sentence for people.
     fn answer<T: Send + Sync + 'static, E: Display>(
         &mut self,
         name: String,

@@ -18,7 +18,8 @@ const LIFETIME: Duration = Duration::from_secs(8 * 3600);
 /// Time without use after which a console session ends. Requests that a page makes by itself do not
 /// count as use.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
-/// Maximum number of console sessions. Beyond it, the session with the oldest last request ends.
+/// Maximum number of console sessions. At this number, a new session ends the session with the
+/// oldest last request.
 const SESSIONS_MAX: usize = 256;
 /// Role of a caller that may look at the console.
 const VIEW_ROLE: &str = "console";
@@ -75,8 +76,8 @@ impl ConsoleSession {
         self.may_act() && waiting.question.is_for_consent() && !self.has_made(&waiting.call)
     }
 
-    /// Returns true if the person signed in with a key or token, and `call` was made by the same
-    /// caller.
+    /// Returns true if the person signed in with a key or token, and a client with the same caller
+    /// name made `call`.
     pub(crate) fn has_made(&self, call: &InteractiveCallDescription) -> bool {
         self.credential.is_some() && self.caller.name == call.caller
     }
@@ -119,8 +120,9 @@ impl ConsoleSessions {
         Ok(cookie)
     }
 
-    /// Returns the console session of the request `head`. If `is_use` is true, the session's idle
-    /// time starts again. Requests that a page makes by itself do not count as use.
+    /// Returns the console session of the request `head`, or `None` if there is no session. If
+    /// `is_use` is true, the session's idle time starts again. Requests that a page makes by itself
+    /// do not count as use.
     pub(crate) fn find(&self, head: &FrameMetadata, is_use: bool) -> Option<Arc<ConsoleSession>> {
         let hash = blake3::hash(session_cookie(head)?.as_bytes());
         let mut sessions = lock_mutex(&self.0);
@@ -145,15 +147,16 @@ impl ConsoleSessions {
 }
 
 /// Returns the value of a `Set-Cookie` header with the session cookie `value`. An empty value
-/// removes the cookie.
+/// removes the cookie. If `is_secure` is true, browsers send the cookie only over TLS.
 pub(crate) fn cookie_header(value: &str, is_secure: bool) -> String {
     let secure = if is_secure { "; Secure" } else { "" };
     let age = if value.is_empty() { 0 } else { LIFETIME.as_secs() };
     format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
 }
 
-/// Returns the value of the console's session cookie. Returns `None` if several cookies have that
-/// name, because one of them may come from another server on the same host.
+/// Returns the value of the console's session cookie. Returns `None` if there is no cookie. Also
+/// returns `None` if several cookies have the same name, because another server on the host may
+/// have set a cookie.
 fn session_cookie(head: &FrameMetadata) -> Option<&str> {
     let mut values = head
         .header("cookie")
@@ -164,7 +167,8 @@ fn session_cookie(head: &FrameMetadata) -> Option<&str> {
     first.filter(|_| values.next().is_none())
 }
 
-/// Returns 32 random bytes in hexadecimal digits, for a cookie or a form's token.
+/// Returns 32 random bytes in hexadecimal digits, for a cookie or a form's token. Fails if the
+/// system has no random numbers.
 fn random_token() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;

@@ -21,7 +21,7 @@ impl FormFields {
         Self(fields.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
-    /// Returns the value of the form field `name`, or `None` if it is missing or empty.
+    /// Returns the value of the form field `name`, or `None` if the field is missing or empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -47,7 +47,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Kind of HTML form field for an argument.
+/// HTML form field that the console shows for an argument.
 enum FormFieldKind {
     Text,
     LongText,

@@ -44,7 +44,8 @@ pub(crate) struct ConsolePage<'a> {
     pub(crate) title: String,
     /// Path of the navigation entry that the page highlights.
     pub(crate) section: &'a str,
-    /// Events after which the browser updates the page: `calls`, `jobs`, both or none.
+    /// Events after which the browser updates the page: `calls`, `jobs`, `calls jobs`, or an empty
+    /// text.
     pub(crate) live: &'a str,
     pub(crate) content: Markup,
 }
@@ -116,7 +117,8 @@ pub(crate) fn csrf_field(session: &ConsoleSession) -> Markup {
     html! { input type="hidden" name="csrf" value=(session.csrf); }
 }
 
-/// Returns the time `at` in HTML without a time zone, for a table whose heading names UTC.
+/// Returns the time `at` in HTML without a time zone, for tables whose heading says that times are
+/// in UTC.
 pub(crate) fn time(at: Timestamp) -> Markup {
     html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
 }

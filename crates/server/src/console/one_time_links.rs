@@ -18,8 +18,8 @@ use crate::sync::lock_mutex;
 
 /// Time for which a one-time link to the console is valid, in seconds.
 const VALIDITY_S: i64 = 600;
-/// Maximum age, in seconds at the start of the server, of a one-time link that the server accepts.
-/// `toolgate serve` prints a link before it listens.
+/// Maximum time, in seconds, by which an accepted one-time link may be older than the server
+/// process. `toolgate serve` prints a link before it listens.
 const START_SLACK_S: i64 = 60;
 /// Maximum number of used one-time links that are remembered. A link expires long before this
 /// number is reached.
@@ -28,8 +28,8 @@ const USED_MAX: usize = 10_000;
 const KEY_BYTES: usize = 32;
 /// Length of the random number in a one-time link, in bytes.
 const NONCE_BYTES: usize = 16;
-/// Context of the key derivation (BLAKE3) for seals of one-time links. Seals with another context
-/// do not match.
+/// Context of the key derivation (BLAKE3) for seals of one-time links. Keys that were derived for
+/// other purposes have other contexts.
 const CONTEXT: &str = "toolgate console one-time link v1";
 
 /// Key that seals one-time links to the console.
@@ -56,7 +56,8 @@ impl LinkSealKey {
         Ok(Self(key))
     }
 
-    /// Creates a key of one-time links that is valid only in this process.
+    /// Creates a random key of one-time links that is valid only in this process. Fails if the
+    /// system has no random numbers.
     pub(crate) fn random() -> anyhow::Result<Self> {
         let mut key = [0; KEY_BYTES];
         getrandom::fill(&mut key)?;
@@ -86,7 +87,8 @@ impl LinkSealKey {
     }
 }
 
-/// Creates the key of one-time links at `path`, readable only by the user, unless it exists.
+/// Creates the file `path` in `folder` with a new key of one-time links, readable only by the user.
+/// Does nothing if the file exists.
 #[allow(clippy::disallowed_methods, reason = "the server's own file, outside every root")]
 fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
     use std::io::Write as _;
@@ -109,7 +111,8 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// One-time links that a server accepts, and the tokens that were already used.
+/// Checks the one-time links that a server receives. Contains the key of their seal, and the tokens
+/// that were already used.
 pub(crate) struct OneTimeLinks {
     key: LinkSealKey,
     /// Time at which the server started, in seconds since the Unix epoch. Older links are refused,

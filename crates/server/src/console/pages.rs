@@ -84,7 +84,7 @@ pub(crate) fn reconnection_path(name: &str) -> String {
     format!("{}?reconnected={}", upstreams::SECTION, encode(name))
 }
 
-/// Returns an HTML notice with the reason `why` something cannot be shown.
+/// Returns a notice in HTML with the reason `why` a part of a page is missing.
 fn notice(why: &str) -> Markup {
     html! { p .notice { (why) } }
 }

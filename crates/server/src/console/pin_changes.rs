@@ -1,4 +1,4 @@
-//! Upstreams whose tools differ from the approved ones (pins), for the console's overview.
+//! Upstreams whose tools differ from the approved tools (pins), for the console's overview.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,18 +11,19 @@ use crate::sync::lock_mutex;
 /// because it reads the definitions of all tools.
 const LIFETIME: Duration = Duration::from_secs(5);
 
-/// Upstream whose tools differ from their pins.
+/// Upstream whose tools differ from the approved tools (pins).
 #[derive(Debug)]
 pub(crate) struct UpstreamWithPinChanges {
     pub(crate) name: String,
     /// Summary of the differences: one line with numbers, and one line for each changed tool.
     pub(crate) summary: String,
-    /// Digest of all differences between the tools and their pins.
+    /// Digest of the text about all differences between the tools and their pins.
     pub(crate) digest: String,
 }
 
 /// Returns the digest of `text`, the differences between tools and their pins. The form that
-/// approves the tools contains this digest, so that a person approves only the shown differences.
+/// approves the tools contains this digest, so that a person approves exactly the differences that
+/// the page has shown.
 pub(crate) fn changes_digest(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
@@ -35,7 +36,8 @@ pub(crate) type PinCheckFn =
 /// Result of comparing tools with their pins. The error is a sentence for people.
 pub(crate) type PinCheckResult = Result<Vec<UpstreamWithPinChanges>, String>;
 
-/// Comparison of the tools of upstreams with their pins, reused for a few seconds.
+/// Cache of the comparison between upstreams' tools and their pins, which is reused for a few
+/// seconds.
 pub(crate) struct PinComparisonCache {
     check: PinCheckFn,
     last: Mutex<Option<(Instant, Arc<PinCheckResult>)>>,

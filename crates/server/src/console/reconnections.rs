@@ -35,7 +35,7 @@ impl UpstreamReconnections {
     }
 
     /// Runs `attempt`, a reconnection of the upstream `name`, in a task that records the outcome.
-    /// Waits up to 10 seconds for the outcome. After that, the task continues alone.
+    /// Waits up to 10 seconds for the outcome. After that, returns while the task continues.
     pub(crate) async fn run(
         self: Arc<Self>,
         name: String,

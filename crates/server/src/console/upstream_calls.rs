@@ -48,8 +48,8 @@ impl UpstreamToolPrefixes {
         Self(names.map(with_prefix).collect())
     }
 
-    /// Returns the name of the upstream whose prefix `tool` has. `tool` is a tool name in any
-    /// spelling.
+    /// Returns the name of the upstream that has the tool `tool`, according to the prefix of the
+    /// tool's name. `tool` may have any spelling. Returns `None` if no upstream has such a prefix.
     pub(crate) fn find(&self, tool: &str) -> Option<&String> {
         let tool = fold_name(tool);
         // The longest prefix counts: one upstream may be named `a` and another `a_b`.

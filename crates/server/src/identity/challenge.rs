@@ -12,14 +12,15 @@ use crate::config::Config;
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 /// Path of the endpoint that the OAuth metadata describes.
 const ENDPOINT_PATH: &str = "/mcp";
-/// Value of the `Cache-Control` header of the OAuth metadata.
+/// Value of the `Cache-Control` header of the OAuth metadata: caches may keep the metadata for 5
+/// minutes.
 const METADATA_CACHE_CONTROL: &str = "public, max-age=300";
 
 /// Data of the OAuth challenge and of the protected resource metadata.
 pub(super) struct TokenChallenge {
     issuers: Vec<String>,
     scopes: Vec<String>,
-    /// Scope that the server asks a client without a token to request: the first one in the
+    /// Scope that the server asks a client without a token to request: the first scope in the
     /// settings.
     first_scope: String,
     /// Public URL of the protected endpoint, if it differs from the URL of requests.

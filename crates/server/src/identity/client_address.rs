@@ -21,7 +21,7 @@ impl TrustedProxies {
     /// Creates the trusted proxies that `server` configures.
     ///
     /// # Errors
-    /// Fails if one of the proxies is not an address or a network.
+    /// Fails if a configured proxy is neither an address nor a network.
     pub(super) fn from_config(server: &ServerSection) -> anyhow::Result<Self> {
         let header = server.forwarded_header.to_ascii_lowercase();
         Ok(Self { ranges: trusted_ranges(server)?, header })
@@ -66,7 +66,8 @@ impl TrustedProxies {
     }
 }
 
-/// Parses an address with or without a port. An IPv6 address may be in brackets.
+/// Parses an IP address with or without a port. An IPv6 address may be in brackets. Returns `None`
+/// if `text` is not an address.
 fn parse_node(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let with_port = || text.parse::<SocketAddr>().map(|address| address.ip());

@@ -40,11 +40,11 @@ pub(super) struct TokenIssuer {
 #[derive(Default)]
 struct TokenIssuerState {
     cached: Option<CachedKeySet>,
-    /// Time of the last fetch of keys, if it failed.
+    /// Time of the last fetch of keys, or `None` if that fetch succeeded.
     failed_at: Option<Instant>,
     /// Time of the last fetch of keys because of an unknown key id.
     unknown_key_at: Option<Instant>,
-    /// Channel that closes when the running fetch of keys has ended.
+    /// Channel that closes when the running fetch of keys ends. `None` if no fetch is running.
     running_fetch: Option<watch::Receiver<()>>,
 }
 
@@ -55,7 +55,7 @@ struct CachedKeySet {
     fresh_for: Duration,
 }
 
-/// The part of an OAuth issuer's metadata that toolgate uses.
+/// Fields of an OAuth issuer's metadata document that toolgate uses.
 #[derive(Deserialize)]
 struct TokenIssuerMetadata {
     issuer: String,
@@ -67,8 +67,8 @@ impl TokenIssuer {
         Arc::new(Self { settings, fetch, state: Mutex::default() })
     }
 
-    /// Returns the issuer's cached keys, or `None` if there are none or they are too old. Starts a
-    /// fetch if the cached keys are no longer fresh.
+    /// Returns the issuer's cached keys, or `None` if no keys are cached or the cached keys are too
+    /// old. Starts a fetch in the background if the cached keys are no longer fresh.
     pub(super) fn keys(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
         let mut state = lock_mutex(&self.state);
         let cached = state.cached.as_ref()?;
@@ -93,11 +93,11 @@ impl TokenIssuer {
         }
     }
 
-    /// Starts a fetch of the issuer's keys, unless a fetch is running or the last one was too
-    /// recent. Returns a channel that closes when the running fetch ends.
+    /// Starts a fetch of the issuer's keys, unless a fetch is already running. Returns a channel
+    /// that closes when the fetch ends, or `None` if the last fetch was too recent.
     ///
-    /// The fetch runs in a separate task, because the request that started it may end while others
-    /// wait.
+    /// The fetch runs in a separate task, because the request that started it may end while other
+    /// requests wait.
     fn start_fetch(self: &Arc<Self>, state: &mut TokenIssuerState) -> Option<watch::Receiver<()>> {
         if let Some(fetch) = &state.running_fetch {
             return Some(fetch.clone());
@@ -143,7 +143,8 @@ impl TokenIssuer {
         }
     }
 
-    /// Fetches the issuer's keys. Returns the keys and the time for which they may be cached.
+    /// Fetches the issuer's keys. Returns the keys and the time for which they may be cached. The
+    /// error is a reason for the log.
     async fn fetch_keys(&self) -> Result<(JwkSet, Duration), String> {
         let target = match &self.settings.jwks_uri {
             Some(url) => encrypted_target(url)?,
@@ -155,7 +156,8 @@ impl TokenIssuer {
         Ok((keys, max_age.unwrap_or(FRESH_RANGE[0]).clamp(FRESH_RANGE[0], FRESH_RANGE[1])))
     }
 
-    /// Fetches the issuer's metadata, and returns the URL of the signing keys in it.
+    /// Fetches the issuer's metadata, and returns the URL of the signing keys in it. The error is a
+    /// reason for the log.
     async fn discover_keys_target(&self) -> Result<HttpUrl, String> {
         let issuer = self.settings.issuer.as_str();
         let mut last = String::new();
@@ -184,8 +186,9 @@ impl TokenIssuer {
         Err(last)
     }
 
-    /// Fetches the document at `target` from the issuer. Returns the body and the value of the
-    /// `Cache-Control` header.
+    /// Fetches the document at `target` from the issuer. Returns the body, and the value of the
+    /// `Cache-Control` header if there is one. Fails if the status of the answer is not 200, or the
+    /// answer is too large.
     async fn fetch_document(&self, target: &HttpUrl) -> Result<(Vec<u8>, Option<String>), String> {
         let fetched = self.fetch.get(target, FETCH_TIMEOUT, ANSWER_BYTES_MAX + 1).await;
         let fetched = fetched.map_err(|why| format!("at {target}: {why}"))?;
@@ -199,7 +202,8 @@ impl TokenIssuer {
     }
 }
 
-/// Returns the two metadata URLs of `issuer`: by OpenID Connect Discovery and by RFC 8414.
+/// Returns the two URLs at which `issuer` may publish its metadata: by OpenID Connect Discovery and
+/// by RFC 8414. Fails if `issuer` is not a URL.
 fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
     let url = HttpUrl::parse(issuer).map_err(|why| format!("the issuer {why}"))?;
     Ok([
@@ -208,7 +212,8 @@ fn metadata_urls(issuer: &str) -> Result<[String; 2], String> {
     ])
 }
 
-/// Parses `max-age` in the value of a `Cache-Control` header.
+/// Parses the duration `max-age` in the value of a `Cache-Control` header. Returns `None` if there
+/// is none.
 fn max_age(cache_control: &str) -> Option<Duration> {
     let mut words = cache_control.split(',').map(str::trim);
     let seconds = words.find_map(|word| word.strip_prefix("max-age=")?.parse().ok())?;

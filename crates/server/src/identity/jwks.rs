@@ -10,7 +10,7 @@ use super::jws::{JwsAlgorithm, PublicKeyMaterial, TokenVerificationKey, Unverifi
 /// Maximum number of signing keys of one issuer.
 const KEYS_MAX: usize = 100;
 
-/// Signing keys of a token issuer.
+/// Key set of a token issuer: the public keys that verify its tokens.
 pub(super) struct JwkSet(Vec<TokenVerificationKey>);
 
 /// JSON document with an issuer's signing keys.
@@ -37,7 +37,7 @@ struct JwkDocument {
 
 impl JwkSet {
     /// Parses the usable public keys in `json`, a key set (RFC 7517). Ignores unsupported keys and
-    /// all symmetric keys.
+    /// all symmetric keys. The error is a reason for the log.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         let document: JwkSetDocument = serde_json::from_slice(strip_byte_order_mark_bytes(json))
             .map_err(|err| format!("the answer is not a key set: {err}"))?;
@@ -57,8 +57,8 @@ impl JwkSet {
         self.0.len()
     }
 
-    /// Returns true if one of the keys signed `token`. Returns `None` if no key matches the token's
-    /// key id and algorithm.
+    /// Returns true if one of the keys signed `token`, and false if its signature is invalid.
+    /// Returns `None` if no key matches the token's key id and algorithm.
     pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Option<bool> {
         let fits = |key: &&TokenVerificationKey| {
             // A token without a key id is accepted only if the issuer has a single key.

@@ -30,7 +30,7 @@ pub(super) struct ApiKeyRing {
     required: AtomicBool,
 }
 
-/// API keys by their source: the settings and the key file.
+/// API keys of the settings and of the key file, and revoked keys.
 #[derive(Clone, Default)]
 struct KnownApiKeys {
     configured: Vec<KnownApiKey>,
@@ -40,7 +40,7 @@ struct KnownApiKeys {
     revoked: HashSet<ApiKeyDigest>,
 }
 
-/// API keys of a changed configuration, which are checked but not in force yet.
+/// API keys of a changed configuration. They are checked, but not in force yet.
 pub(super) struct ReloadedKeys(Vec<KnownApiKey>);
 
 impl ReloadedKeys {
@@ -91,7 +91,7 @@ impl ApiKeyRing {
         Ok(Self { file, known: Mutex::new(Arc::new(known)), last_check, required })
     }
 
-    /// Returns true if requests need a credential. Before that, reads the key file again if it has
+    /// Returns true if requests need a credential. First reads the key file again if it has
     /// changed.
     pub(super) fn are_required(&self) -> bool {
         self.reload_if_changed();
@@ -177,7 +177,7 @@ impl ApiKeyRing {
 
 impl KnownApiKeys {
     /// Replaces the API keys that came from the key file by the keys in `content`. Keys that were
-    /// removed count as revoked.
+    /// removed count as revoked. Fails if a key is invalid.
     fn replace_file_keys(&mut self, content: &KeyFileContent) -> anyhow::Result<()> {
         let keys = parse_keys(&content.keys)?;
         self.revoked.extend(self.from_file.iter().map(|key| key.digest));

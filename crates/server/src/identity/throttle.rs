@@ -9,14 +9,16 @@ pub(super) const REJECTION_DELAY: Duration = Duration::from_millis(100);
 /// Number of failed authentications within [`FAILURE_WINDOW`] after which a client's address is
 /// throttled.
 pub(super) const FAILURES_MAX: usize = 10;
-/// Time for which a failed authentication counts. A throttled client is told to wait for this time.
+/// Time for which a failed authentication counts. The server tells a throttled client to wait for
+/// this time.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of client addresses whose failed authentications are remembered. Beyond it, the
-/// address with the oldest last failure is forgotten.
+/// Maximum number of client addresses whose failed authentications the server remembers. At this
+/// number, the server forgets the address with the oldest last failure.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Times of the last [`FAILURES_MAX`] failed authentications, by client address. A valid credential
-/// is always accepted, even after failures from the same address.
+/// Counts failed authentications: contains the times of the last [`FAILURES_MAX`] failures, by
+/// client address. A valid credential is always accepted, even after failures from the same
+/// address.
 #[derive(Default)]
 pub(super) struct AuthFailureThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 

@@ -43,7 +43,7 @@ pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<Se
     Ok(Some(Arc::new(config)))
 }
 
-/// Resolver that returns the server's current TLS certificate.
+/// Supplies the server's current TLS certificate to new connections.
 #[derive(Debug)]
 struct CertificateResolver {
     files: TlsCertificateFiles,

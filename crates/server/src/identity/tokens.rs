@@ -29,7 +29,7 @@ const WORDS_MAX: usize = 64;
 /// Longest scope or role of a token, in bytes.
 const WORD_BYTES_MAX: usize = 128;
 
-/// Validator of tokens from all configured issuers.
+/// Validates tokens of all configured issuers.
 pub(super) struct TokenValidator {
     issuers: Vec<AcceptedTokenIssuer>,
     cache: Mutex<HashMap<ApiKeyDigest, CachedToken>>,
@@ -59,21 +59,22 @@ impl CachedToken {
     }
 }
 
-/// Result of examining the token of a request.
+/// Result of examining a token.
 pub(super) enum TokenCheckResult {
     /// The token is valid and belongs to this caller.
     Valid(Caller),
     /// The token has expired or is not valid yet. Such a token does not count as a failed attempt.
     NotValidNow,
-    /// The token cannot be examined, because the issuer's keys are unavailable.
+    /// The token cannot be examined now, because the issuer's keys are unavailable.
     KeysUnavailable,
     /// The token is rejected. The text is the reason, which only the log contains.
     Rejected(&'static str),
-    /// The token must be examined again after the signing keys of its issuer were fetched.
+    /// The token must be examined again after fetching the signing keys of its issuer.
     NeedsKeys(PendingToken),
 }
 
-/// Token that can be examined only after the signing keys of this issuer were fetched.
+/// Token that can be examined only after the signing keys of its issuer were fetched. Contains this
+/// issuer.
 pub(super) struct PendingToken(Arc<TokenIssuer>);
 
 impl PendingToken {
@@ -102,8 +103,8 @@ struct TokenClaims {
     cnf: bool,
 }
 
-/// Deserializes a claim that is a number. Fails for `null`, which an `Option` would treat as
-/// missing.
+/// Deserializes a number in a claim that may be missing. Fails for `null`, which an `Option` would
+/// treat as missing.
 fn parse_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
     f64::deserialize(value).map(Some)
 }
@@ -146,7 +147,7 @@ impl TokenValidator {
         Some(Self { issuers: issuers.collect(), cache: Mutex::default() })
     }
 
-    /// Returns true if `text` looks like a token: three parts separated by periods (JWS).
+    /// Returns true if `text` looks like a token (JWS): three texts separated by periods.
     pub(super) fn is_token(text: &[u8]) -> bool {
         // A header starts with `{"`, which is `eyJ` in base64.
         text.starts_with(b"eyJ") && text.iter().filter(|byte| **byte == b'.').count() == 2
@@ -227,6 +228,7 @@ impl TokenValidator {
 }
 
 /// Returns the caller of a token with the given claims. `json` contains the same claims as JSON.
+/// The error is a reason for the log.
 ///
 /// The name of the caller is the issuer's alias, a colon and the subject. Names of API keys cannot
 /// contain a colon, so a token's caller never has the name of a key's caller.

@@ -63,9 +63,9 @@ impl DuplexConversations {
         OutgoingResponse::LongStream(Box::pin(stream))
     }
 
-    /// Passes a client's message to the duplex conversation `id`. The memory reserved for the
-    /// request is released once the message is answered. Returns `None` if `caller` has no such
-    /// conversation.
+    /// Passes a client's message to the duplex conversation `id`, and returns the HTTP reply. The
+    /// memory reserved for the request is released once the message is answered. Returns `None` if
+    /// `caller` has no such conversation.
     pub(crate) async fn receive(
         &self,
         id: &str,

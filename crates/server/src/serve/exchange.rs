@@ -78,7 +78,7 @@ pub struct HttpEndpoints {
     pages: ServerPages,
 }
 
-/// An open session with an HTTP client, and the time of its last activity.
+/// An open session with an HTTP client, with the time of the client's last activity.
 struct SessionSlot {
     session: Arc<ClientSession>,
     last_used: Instant,
@@ -194,7 +194,7 @@ impl HttpEndpoints {
         self.act(reading, (id, Some(incoming)), session, &caller).await
     }
 
-    /// Answers a frame whose sender was not accepted. `upgrade` is true for a WebSocket request.
+    /// Answers a frame of an unauthenticated sender. `upgrade` is true for a WebSocket request.
     async fn answer_rejected(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -219,8 +219,8 @@ impl HttpEndpoints {
         }
     }
 
-    /// Answers an unauthenticated request without a record or log line, so that no stranger fills
-    /// them.
+    /// Returns the reply to an unauthenticated request. Writes no audit record and no log line, so
+    /// that strangers cannot fill the disk.
     fn refuse_unrecorded(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -242,8 +242,8 @@ impl HttpEndpoints {
         reply.unwrap_or_else(|| dialect.refuse(refusal))
     }
 
-    /// Performs the action that the parsed message `reading` demands. `id` is the id of an existing
-    /// session, and `incoming` the HTTP request with the message.
+    /// Performs the action that the parsed message `reading` requires. `id` is the id of the
+    /// client's session, if there is one, and `incoming` the HTTP request with the message.
     async fn act(
         &self,
         reading: ParsedFrame,
@@ -296,7 +296,7 @@ impl HttpEndpoints {
         }
     }
 
-    /// Opens a WebSocket for the purpose that the dialect selected, or returns the dialect's reply.
+    /// Opens the WebSocket that the dialect selected in `upgrade`, or returns the reply in it.
     fn open_socket(
         &self,
         dialect: &Arc<dyn Dialect>,
@@ -507,7 +507,7 @@ impl HttpApplication for HttpEndpoints {
     }
 }
 
-/// Returns the response to a finished call: one message, or an event stream if events occurred.
+/// Returns the response to a finished call: one message, or an event stream if it has sent events.
 fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
@@ -560,8 +560,8 @@ fn resumable_response(
     OutgoingResponse::AnswerStream(events_read)
 }
 
-/// Returns the session's stream of notifications. If `after` is given, returns the rest of the
-/// stream that contains the event with this id, after that event.
+/// Returns the session's stream of notifications. If `after` is an event id, returns the rest of
+/// the stream that contains this event, starting after the event.
 fn notification_response(session: &Arc<ClientSession>, after: Option<&str>) -> OutgoingResponse {
     let after = match after {
         None => None,
@@ -621,7 +621,7 @@ fn stream_response(stream: CallEventStream) -> OutgoingResponse {
     OutgoingResponse::AnswerStream(Box::pin(stream))
 }
 
-/// Returns the reply, or an empty reply with status 202 if the client cancelled the call.
+/// Returns `reply`, or an empty reply with status 202 for `None`: the client cancelled the call.
 fn reply_or_accepted(reply: Option<Reply>) -> Reply {
     reply.unwrap_or_else(|| Reply::empty(202))
 }

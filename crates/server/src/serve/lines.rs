@@ -94,7 +94,8 @@ fn line_limit(session: &ClientSession, bytes_max: usize) -> usize {
     session.dialect.line_bytes_max().map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
-/// Returns the error of writing to the client, if any. A broken pipe is not an error.
+/// Converts `written`, the result of the task that writes to the client. A broken pipe is not an
+/// error.
 fn write_result(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
     match written.map_err(io::Error::other)? {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),

@@ -1,4 +1,5 @@
-//! Listening sockets for HTTP: one for all dialects, and one for each dialect with its own address.
+//! Listening sockets for HTTP: a shared socket for all dialects, and one for each dialect with its
+//! own address.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::identity::tls;
 
 /// Listening sockets of the HTTP server, with their authentication, TLS and threads.
 pub struct HttpListeners {
-    /// Socket on which all dialects are served, each at its own paths, if there is such a socket.
+    /// Socket on which all dialects are served, each at its own paths. `None` if there is no shared
+    /// socket.
     pub shared: Option<TcpListener>,
     /// Sockets that each serve only one dialect, with this dialect.
     pub dedicated: Vec<(TcpListener, Arc<dyn Dialect>)>,

@@ -20,7 +20,8 @@ pub struct ServerReadyFile {
 }
 
 impl ServerReadyFile {
-    /// Writes the ready file at `path` atomically. Replaces a file that another server left.
+    /// Writes the ready file at `path` atomically. Replaces a file that an earlier server left
+    /// behind.
     ///
     /// A symbolic link at `path` is replaced, not followed.
     ///

@@ -58,7 +58,7 @@ impl DialectRoutes {
     }
 
     /// Returns the dialect for the request `head`: the first dialect that claims the request, or
-    /// the dialect at the request's path.
+    /// else the dialect at the request's path. Returns `None` if there is neither.
     pub(crate) fn for_request(&self, head: &FrameMetadata) -> Option<&Arc<dyn Dialect>> {
         self.dialects
             .iter()

@@ -28,9 +28,9 @@ pub fn on_signal() -> io::Result<CancellationToken> {
     watch_signals(None, || {})
 }
 
-/// Returns a token that is cancelled at the first signal to stop, as by [`on_signal`], for a server
-/// whose calls have the time `drain` to finish. If anything still runs 2 s after that time, the
-/// process exits with code 1. Runs `last` before such an exit, and before the exit at a second
+/// Returns a token that is cancelled at the first signal to stop, as in [`on_signal`]. After that,
+/// the server's calls have the time `drain` to finish. If anything still runs 2 s after that time,
+/// the process exits with code 1. Runs `last` before such an exit, and before the exit at a second
 /// signal.
 ///
 /// # Errors
@@ -43,7 +43,8 @@ pub fn on_server_signal(
 }
 
 /// Starts the thread that waits for signals, and returns a token that is cancelled at the first
-/// one. The process exits at a second signal, or after the time `time_max`, and runs `last` before.
+/// signal. The process exits at a second signal, or `time_max` after the first, and runs `last`
+/// before. Fails if a signal handler cannot be installed.
 fn watch_signals(
     time_max: Option<Duration>,
     last: impl FnOnce() + Send + 'static,

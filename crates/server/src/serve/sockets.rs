@@ -88,7 +88,7 @@ impl WebSocketApplication for ConversationWebSocket {
     }
 }
 
-/// Returns the refusal of a message for which there is no memory, because the messages in flight
+/// Returns the refusal of a message for which no memory is free, because other messages in flight
 /// use too much.
 fn no_memory() -> FrameRefusal {
     let message = "the messages in flight take too much memory; try again later".to_owned();

@@ -27,8 +27,8 @@ use crate::sync::lock_mutex;
 /// before they queue their answers.
 const OUTBOX_MESSAGES_MAX: usize = 256;
 
-/// Size of answers that may wait to be written to a client, in KiB. At this size, no new call of
-/// the client begins.
+/// Maximum total size of the answers that wait to be written to a client, in KiB. At this size, no
+/// new call of the client begins.
 const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 
 /// Largest answer that may wait without counting against [`UNWRITTEN_KIB_MAX`], in bytes.
@@ -150,8 +150,8 @@ impl ConnectedClient {
         }
     }
 
-    /// Runs the calls of a message until they first have to wait. A task then finishes them and
-    /// sends the answer.
+    /// Runs the calls of a message until they first have to wait. After that, a task finishes the
+    /// calls and sends the answer.
     async fn start_work(
         self: Arc<Self>,
         calls: FrameToolCalls,
@@ -275,8 +275,8 @@ impl ConnectedClient {
         timeout(ANSWER_MEMORY_WAIT, memory.reserve_when_free(owner, bytes)).await.ok()
     }
 
-    /// Waits up to `grace` for the client's calls in flight, then cancels them and answers with
-    /// `reason`.
+    /// Waits up to `grace` for the client's calls in flight. Then cancels the remaining calls, each
+    /// of which gets the answer `reason`.
     pub(crate) async fn stop(&self, grace: Duration, reason: &'static str) {
         self.session.close_questions();
         self.running_work.close();
@@ -304,7 +304,7 @@ impl AsRef<[u8]> for UnwrittenAnswer {
     }
 }
 
-/// Permit for one of a client's calls in flight.
+/// Permit that a client's call needs while it is in flight.
 ///
 /// A call gives its permit back while it waits for the client's answer to a question. Otherwise all
 /// calls in flight could wait for answers that nobody reads, because the reader waits for a permit.
@@ -315,11 +315,11 @@ pub(crate) struct InFlightPermit {
 }
 
 enum InFlightPermitState {
-    /// The call in flight holds its permit.
+    /// The call holds its permit.
     Held(#[allow(dead_code, reason = "taken until it is dropped")] OwnedSemaphorePermit),
-    /// The call has given its permit back while it waits for the client's answer.
+    /// The call holds no permit while it waits for the client's answer to a question.
     Returned,
-    /// The call has ended, and its permit is free.
+    /// The call has ended and holds no permit.
     Released,
 }
 
@@ -373,8 +373,8 @@ impl InFlightPermit {
     }
 }
 
-/// Guard that exists while the client of a call is connected. Dropping it cancels the call, if the
-/// dialect requires that.
+/// Guard that exists while the client of a call is connected. Dropping the guard cancels the call,
+/// if the client's dialect requires that.
 pub(crate) struct ClientPresenceGuard(
     #[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>,
 );
@@ -388,7 +388,7 @@ impl ClientPresenceGuard {
     }
 }
 
-/// Returns 128 random bits in hexadecimal.
+/// Returns 128 random bits in hexadecimal digits. Fails if the system has no random numbers.
 pub(crate) fn random_id() -> Result<String, getrandom::Error> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)?;

@@ -1,5 +1,5 @@
 //! Futures that may outlive the request that started them. If the client disconnects, such a future
-//! may be cancelled, but never stops without its cleanup.
+//! may be cancelled, but always runs its cleanup.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,16 +10,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use toolgate_contract::BoxFuture;
 
-/// State of a call's work: finished, or running in a separate task.
+/// State of work that may outlive its request: finished, or running in a separate task.
 pub(crate) enum DetachableWorkState<T> {
-    /// Finished work with its result.
+    /// The work is finished, with this result.
     Done(T),
     /// The work continues in this task.
     Spawned(JoinHandle<T>),
 }
 
-/// Polls `work` once, and spawns a task for the rest if `work` has to wait. Most calls finish at
-/// the first poll and need no task.
+/// Polls `work` once. If the work has to wait, spawns a task for the rest. Most calls finish at the
+/// first poll and need no task.
 pub(crate) async fn run_or_spawn<T: Send + 'static>(
     mut work: BoxFuture<'static, T>,
 ) -> DetachableWorkState<T> {
@@ -43,12 +43,13 @@ pub(crate) fn keep_until_done<T: Send + 'static>(
     })
 }
 
-/// Future that runs in the task which awaits it. If it is dropped before its end, a new task
-/// continues it.
+/// Future that runs in the task which awaits it. If the future is dropped before its end, a new
+/// task runs it to the end.
 pub(crate) struct DetachableWork<T: Send + 'static>(Option<BoxFuture<'static, T>>);
 
 impl<T: Send + 'static> DetachableWork<T> {
-    /// Polls `work` once. Returns the result if `work` is done, or the unfinished rest as an error.
+    /// Polls `work` once. Returns the result if the work is done, or the unfinished work as an
+    /// error.
     pub(crate) async fn start(work: BoxFuture<'static, T>) -> Result<T, Self> {
         let mut unfinished = Self(Some(work));
         match poll_fn(|cx| Poll::Ready(Pin::new(&mut unfinished).poll(cx))).await {

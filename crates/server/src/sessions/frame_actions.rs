@@ -31,24 +31,24 @@ pub(crate) enum FrameAction {
 pub(crate) enum FrameToolCalls {
     /// A single call.
     Single(PendingHostRequest),
-    /// Several messages of a batch. Their replies are joined into one answer.
+    /// Several messages of a JSON-RPC batch. Their replies are joined into one answer.
     Batch(Vec<ParsedFrame>),
 }
 
 /// A stream of messages that a client's message requests.
 pub(crate) enum RequestedMessageStream {
-    /// A stream of the events of a job.
+    /// The client wants the events of a job.
     Job(JobWatchRequest),
-    /// A stream of notifications about the changes to which the frame subscribes.
+    /// The client wants notifications about the changes to which the frame subscribes.
     Changes(ChangeSubscription),
-    /// The session's notifications that follow the event with the id `after`, or new ones if
-    /// `after` is `None`.
+    /// The client wants the session's notifications that follow the event with the id `after`, or
+    /// only new ones if `after` is `None`.
     Notifications { after: Option<String> },
 }
 
 impl ClientSession {
     /// Applies a client's frame to the session. `reading` is the frame as its dialect parsed it.
-    /// Returns the action that the transport must perform.
+    /// Returns the action that the transport must take.
     pub(crate) fn handle(&self, reading: ParsedFrame) -> FrameAction {
         match reading {
             ParsedFrame::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),
@@ -83,8 +83,8 @@ impl ClientSession {
         }
     }
 
-    /// Redacts the operator's secrets in a reply that is not the answer to a call, because a
-    /// dialect may repeat parts of a message that it refuses.
+    /// Redacts known secrets in a reply that does not answer a call, because a dialect may repeat
+    /// parts of a message that it refuses.
     fn redact_reply(&self, mut reply: Reply) -> Reply {
         if let ReplyBody::Json(message) = &reply.body
             && let Some(clean) = self.server.host.redact_message(message)

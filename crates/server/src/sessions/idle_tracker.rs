@@ -1,4 +1,5 @@
-//! Releases memory that an idle server does not need: pages of program code, and freed memory.
+//! Releases memory that an idle server does not need: pages of the program's code, and freed heap
+//! memory.
 
 use std::fs;
 use std::ops::Range;
@@ -17,8 +18,7 @@ const STARTUP_DELAY: Duration = Duration::from_millis(500);
 /// Time without requests after which the memory of program code is released.
 const IDLE_DELAY: Duration = Duration::from_secs(5);
 
-/// Tracker of recent requests, which releases memory of the program's code while the server is
-/// idle.
+/// Tracks recent requests, and releases memory of the program's code while the server is idle.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTracker {
     is_busy: AtomicBool,

@@ -19,8 +19,8 @@ use crate::sync::lock_mutex;
 
 /// Maximum number of resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;
-/// Maximum number of job changes that wait to be sent to a client. If there are more, the watch
-/// waits.
+/// Maximum number of job changes that wait to be sent to a client. At this number, the tasks that
+/// watch the jobs wait.
 const JOBS_WAITING_MAX: usize = 64;
 
 /// Sends the changes in `interest` that `caller` may see to `out`, until the receiver of `out` is
@@ -75,8 +75,8 @@ fn is_list_of_sources(change: &ServerChange) -> bool {
     matches!(change, ServerChange::Prompts | ServerChange::Resources)
 }
 
-/// Starts watching the resources in `interest`, and removes those from `interest` that cannot be
-/// watched. Returns guards that keep the watches active.
+/// Starts to watch the resources in `interest`. Removes a resource from `interest` if it cannot be
+/// watched, or if there are too many. Returns guards that keep the watches active.
 async fn watch_resources(
     host: &Host,
     caller: &Caller,
@@ -98,8 +98,9 @@ async fn watch_resources(
     holds
 }
 
-/// Starts watching the jobs in `interest`, and removes those from `interest` that the caller cannot
-/// see. Changed jobs go to `out`.
+/// Starts to watch the jobs in `interest`. Removes a job from `interest` if the caller cannot see
+/// it, or if there are too many jobs. Sends changed jobs to `out`. Returns the tasks that watch the
+/// jobs.
 async fn watch_jobs(
     host: &Arc<Host>,
     caller: &Caller,
@@ -173,8 +174,8 @@ fn changes_status(event: &JobEvent) -> bool {
     }
 }
 
-/// Notifies the client that everything in `interest` may have changed, because some changes were
-/// missed. Returns `None` if the receiver of `out` was dropped.
+/// Notifies the client that everything in `interest` may have changed, because the server has
+/// missed some changes. Returns `None` if the receiver of `out` was dropped.
 async fn send_all_changed(
     interest: &ChangeFilter,
     encoder: &dyn ChangeNotificationEncoder,
@@ -188,15 +189,15 @@ async fn send_all_changed(
     Some(())
 }
 
-/// Subscriptions of a session to changes: of resources, and of the lists that the client has
-/// requested.
+/// Changes about which a session's client wants notifications: of resources, and of lists that the
+/// client has requested.
 pub(crate) struct SessionSubscriptions {
     resources: Mutex<SubscribedResources>,
     interest: watch::Sender<ChangeFilter>,
 }
 
-/// Resources to which a session is subscribed, by URI. While anyone receives the session's
-/// notifications, each resource has a guard that keeps its watch active.
+/// Resources to which a session is subscribed, by URI. Each resource has a guard that keeps its
+/// watch active, or `None` while nobody receives the session's notifications.
 #[derive(Default)]
 struct SubscribedResources {
     holds: HashMap<String, Option<KeepActiveGuard>>,

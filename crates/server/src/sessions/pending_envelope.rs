@@ -97,8 +97,8 @@ impl PendingEnvelope {
     }
 }
 
-/// Returns the envelope data of a request from a dialect without envelopes, or `None` if requests
-/// of this kind are not logged.
+/// Returns the envelope data of a request in a dialect without envelopes, or `None` if the envelope
+/// log contains no requests of this type.
 fn logged_origin(
     request: &HostRequest,
     dialect: &str,

@@ -47,9 +47,8 @@ impl SessionQuestions {
         }
     }
 
-    /// Answers the question `id` in place of the client with `choice`, made by a person at the
-    /// console, and withdraws the question from the client. Returns false if the question is no
-    /// longer open.
+    /// Answers the question `id` with `choice`, which a person has made at the console, and
+    /// withdraws the question from the client. Returns false if the question is no longer open.
     fn receive_choice(
         &self,
         id: &str,
@@ -76,7 +75,8 @@ impl SessionQuestions {
         lock_mutex(&self.open).take();
     }
 
-    /// Stores `question` until the client answers it. Returns false if no more answers can arrive.
+    /// Stores `question` until the client answers it. Returns false if the client can no longer
+    /// answer.
     fn insert(&self, id: String, question: UnansweredQuestion) -> bool {
         match &mut *lock_mutex(&self.open) {
             Some(open) => {
@@ -134,7 +134,8 @@ impl QuestionSender for SessionQuestionSender {
 }
 
 impl SessionQuestionSender {
-    /// Sends all `questions` to the client and waits for every answer.
+    /// Sends all `questions` to the client and waits for every answer. Fails if the client cannot
+    /// be asked, or does not answer.
     async fn ask_all(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         let mut pending = Vec::with_capacity(questions.len());
         for (key, question) in questions {
@@ -150,7 +151,7 @@ impl SessionQuestionSender {
     }
 
     /// Sends `question` to the client, and returns a guard with which the call waits for the
-    /// answer. `key` identifies the question within the call.
+    /// answer. `key` identifies the question within the call. Fails if the client cannot be asked.
     async fn send_question(
         &self,
         key: &str,

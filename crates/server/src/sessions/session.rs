@@ -57,22 +57,22 @@ pub(crate) struct ClientSession {
     ended: CancellationToken,
 }
 
-/// Destination of the events of a running call.
+/// Channel over which the events of a running call reach its client.
 #[derive(Clone)]
 pub(crate) enum CallEventDestination {
-    /// No destination: events are dropped, and the client gets only the answer to the call.
+    /// Drops events, so that the client gets only the answer to the call.
     Discard,
-    /// Connected client, with the in-flight permit of the call.
+    /// Sends events to a connected client. Also holds the in-flight permit of the call.
     Connected(mpsc::Sender<Bytes>, Arc<InFlightPermit>),
-    /// Event stream that answers the call's HTTP request.
+    /// Sends events to the event stream that answers the call's HTTP request.
     Stream(mpsc::Sender<EventStreamItem>),
 }
 
-/// Item of an event stream: a message, or a request to disconnect.
+/// Item of an event stream: a message, or a request to close the connection.
 pub(crate) enum EventStreamItem {
-    /// Message for the client.
+    /// A message for the client.
     Message(Bytes),
-    /// Request to close the connection. The client may resume the stream later.
+    /// Closes the connection. The client may resume the stream later.
     Disconnect,
 }
 
@@ -229,7 +229,7 @@ impl ClientSession {
         })
     }
 
-    /// Joins the replies to a JSON-RPC batch into one reply.
+    /// Joins the replies to a JSON-RPC batch into one reply, as the session's dialect requires.
     pub(crate) fn join_replies(&self, replies: Vec<Reply>) -> Reply {
         lock_mutex(&self.conversation).join_replies(replies)
     }
@@ -323,9 +323,9 @@ impl ClientSession {
         Ok(AcceptedCall { work: Box::pin(work), cancel })
     }
 
-    /// Returns an asker with which the call can ask its client questions, or one that asks nobody.
-    /// The second value is the state of an earlier call that the client repeats with answers, if
-    /// any.
+    /// Returns an asker with which the call asks its client questions. The asker refuses to ask if
+    /// the client cannot be asked. The second value is the state of an earlier call, if the client
+    /// repeats that call with answers.
     fn asker(
         &self,
         question_mode: QuestionChannel,
@@ -480,8 +480,8 @@ impl ClientSession {
         }
     }
 
-    /// Ends the session: cancels all its calls in flight, which are answered with `reason`, and
-    /// refuses new calls.
+    /// Ends the session: refuses new calls, and cancels all calls in flight. Each of these calls
+    /// gets the answer `reason`.
     pub(crate) fn end(&self, reason: &'static str) {
         self.ended.cancel();
         let mut in_flight = lock_mutex(&self.in_flight);
@@ -491,14 +491,15 @@ impl ClientSession {
         }
     }
 
-    /// Releases everything that the host stores only for this session.
+    /// Releases everything that the host stores for this session, such as remembered searches.
     pub(crate) fn release(&self) {
         if let Some(name) = self.record_name.get() {
             self.server.host.end_session(name);
         }
     }
 
-    /// Returns true if the session has no call in flight and nobody reads one of its event streams.
+    /// Returns true if the session has no call in flight, and no client reads any of its event
+    /// streams.
     pub(crate) fn is_idle(&self) -> bool {
         lock_mutex(&self.in_flight).calls.is_empty() && !self.streams.has_readers()
     }
@@ -525,7 +526,7 @@ impl ClientSession {
     }
 }
 
-/// Entry of a call in the session's list of calls in flight. Dropping it removes the entry.
+/// Entry of a call in the session's list of calls in flight. Dropping this guard removes the entry.
 struct InFlightGuard {
     session: Arc<ClientSession>,
     key: InFlightRequestKey,

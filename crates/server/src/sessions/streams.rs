@@ -19,8 +19,8 @@ use toolgate_transports::http::ServerSentEvent;
 
 use crate::sync::lock_mutex;
 
-/// Maximum number of events that a resumable stream keeps. Beyond it, the oldest events are
-/// dropped.
+/// Maximum number of events that a resumable stream keeps. At this number, a new event replaces the
+/// oldest event.
 const EVENTS_MAX: usize = 256;
 /// Maximum size of the events that a resumable stream keeps, in bytes. The newest event is always
 /// kept.
@@ -51,7 +51,7 @@ pub(crate) struct SessionEventStreams {
 #[derive(Default)]
 pub(crate) struct EndedEventStreams(Mutex<EndedEventStreamList>);
 
-/// Ended event streams with the total size of their events.
+/// List of ended event streams, with the total size of their events in bytes.
 #[derive(Default)]
 struct EndedEventStreamList {
     /// Ended event streams, each with its size in bytes when it ended.
@@ -61,7 +61,7 @@ struct EndedEventStreamList {
 
 impl EndedEventStreams {
     /// Adds `log`, a stream that has ended. If the ended streams of all sessions exceed their size
-    /// limit, drops the events of the oldest ones.
+    /// limit, drops the events of the oldest streams.
     fn add(&self, log: &Arc<EventStreamLog>) {
         let mut list = lock_mutex(&self.0);
         let EndedEventStreamList { logs, bytes } = &mut *list;
@@ -94,8 +94,8 @@ struct SessionEventStreamList {
 }
 
 impl SessionEventStreams {
-    /// Creates the event streams of a new session, initially none. Streams that end are also added
-    /// to `ended_streams`.
+    /// Creates an empty list of event streams for a new session. Streams that end are also added to
+    /// `ended_streams`.
     pub(crate) fn new(ended_streams: Arc<EndedEventStreams>) -> Self {
         Self { list: Mutex::default(), ended_streams }
     }
@@ -110,8 +110,8 @@ impl SessionEventStreams {
         log
     }
 
-    /// Returns the session's notification stream. Opens the stream if none is open, and then
-    /// returns true as the second value.
+    /// Returns the session's notification stream. If no notification stream is open, opens a stream
+    /// and returns true as the second value.
     pub(crate) fn notifications(&self) -> (Arc<EventStreamLog>, bool) {
         let mut list = lock_mutex(&self.list);
         if let Some(log) = list.notifications.as_ref().filter(|log| !log.has_ended()) {
@@ -148,6 +148,7 @@ pub(crate) fn notification_event(id: &str) -> Option<u64> {
 }
 
 /// Parses an event id such as `7-3` into the number of the stream and the number of the event.
+/// Returns `None` if `id` is not such an id.
 pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, event) = id.split_once('-')?;
     let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
@@ -193,7 +194,7 @@ pub(crate) struct EventStreamLog {
     number: u64,
     events: Mutex<LoggedStreamEvents>,
     state: watch::Sender<EventStreamState>,
-    /// The list of ended event streams of all sessions, to which this stream is added when it ends.
+    /// List of ended event streams of all sessions. This stream is added to the list when it ends.
     ended_streams: Arc<EndedEventStreams>,
 }
 

@@ -10,7 +10,7 @@ use toolgate_host::forwarded_tool;
 
 use crate::sync::lock_mutex;
 
-/// Description of a call that may ask its client a question.
+/// Description of a call that may ask its client questions.
 #[derive(Debug, Clone)]
 pub(crate) struct InteractiveCallDescription {
     pub(crate) caller: Arc<str>,
@@ -40,8 +40,7 @@ const FIRST_NUMBER_MAX: u32 = 1_000_000;
 /// Question of a running call to its connected client.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitingQuestion {
-    /// Number of the question, unique within this server process. The numbers start at a random
-    /// one.
+    /// Number of the question, unique within this server process. The first number is random.
     pub(crate) number: u64,
     pub(crate) call: InteractiveCallDescription,
     pub(crate) question: ClientQuestion,
@@ -49,19 +48,19 @@ pub(crate) struct WaitingQuestion {
     pub(crate) since: Timestamp,
 }
 
-/// Function that passes a person's choice to the call that asked. Returns false if the question was
-/// already answered.
+/// Function that passes a person's decision to the call that asked. Returns false if the question
+/// was already answered.
 type AnswerQuestionFn = Arc<dyn Fn(ElicitationAnswer) -> bool + Send + Sync>;
 
-/// Questions of all sessions of a server that wait for an answer, oldest first.
+/// List of the questions of all sessions of a server that wait for an answer, oldest first.
 pub(crate) struct WaitingQuestions {
     entries: Mutex<BTreeMap<u64, (WaitingQuestion, AnswerQuestionFn)>>,
     serial: AtomicU64,
 }
 
 impl Default for WaitingQuestions {
-    /// Creates an empty list of questions. Numbers start at a random one, so that the number of a
-    /// question at another server, or before a restart, does not select the wrong question.
+    /// Creates an empty list of questions. The first number is random, so that the number of a
+    /// question at a different server, or before a restart, does not select the wrong question.
     fn default() -> Self {
         let mut bytes = [0; 4];
         let first = match getrandom::fill(&mut bytes) {
@@ -86,7 +85,7 @@ impl Drop for WaitingQuestionEntry {
 
 impl WaitingQuestions {
     /// Adds `question`, which `call` asks its client, to the list of questions that wait for an
-    /// answer. The function `answer` receives the choice of a person at the console.
+    /// answer. The function `answer` receives the decision of a person at the console.
     pub(crate) fn add(
         self: &Arc<Self>,
         call: InteractiveCallDescription,

@@ -12,8 +12,8 @@ use toolgate_host::{Host, ParsedAuditRecord};
 use super::print_line;
 use crate::config::CallLogLineFormat;
 
-/// Maximum number of lines about calls that are printed in one second. Further calls are only
-/// counted.
+/// Maximum number of lines about calls that are printed in one second. Further calls in that second
+/// are only counted.
 const LINES_PER_SECOND: usize = 100;
 /// Width of the column with the caller's name, in characters.
 const CALLER_WIDTH: usize = 10;
@@ -66,7 +66,7 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLineFormat)
     }
 }
 
-/// Counter of the lines about calls that were printed and omitted in the current second.
+/// Limits the lines about calls in one second: counts the lines that were printed and omitted.
 struct LogLineBudget {
     since: Instant,
     printed: usize,
@@ -78,14 +78,13 @@ impl LogLineBudget {
         Self { since: Instant::now(), printed: 0, omitted: 0 }
     }
 
-    /// Returns the rest of the current second, after which further lines about calls may be
-    /// printed.
+    /// Returns the time until the current second ends and further lines about calls may be printed.
     fn left(&self) -> Duration {
         Duration::from_secs(1).saturating_sub(self.since.elapsed())
     }
 
     /// Resets the counters for a new second. Returns the number of calls that were omitted in the
-    /// last one.
+    /// previous second.
     fn renew(&mut self) -> usize {
         std::mem::replace(self, Self::new()).omitted
     }

@@ -11,7 +11,7 @@ use super::traces::SpanCounts;
 /// name of a counter.
 pub(super) struct MetricDefinition {
     pub(super) name: &'static str,
-    /// Unit of the metric, which is the last part of its full name.
+    /// Unit of the metric, which is the last word of its full name.
     pub(super) unit: Option<Unit>,
     /// Description of the metric, without a full stop.
     pub(super) help: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct MetricDefinition {
     pub(super) source: MetricValueSource,
 }
 
-/// Type of a metric, and the origin of its values.
+/// Type of a metric, and the source of its values.
 pub(super) enum MetricValueSource {
     /// Counter of calls that have ended.
     Calls,
@@ -27,14 +27,14 @@ pub(super) enum MetricValueSource {
     CallerCalls,
     /// Histogram of call durations.
     CallDurations,
-    /// Gauge that this function computes from the current load of the server. A metric without
-    /// samples is left out.
+    /// Gauge whose samples this function computes from the current load of the server. The metrics
+    /// page leaves out a metric without samples.
     Gauge(fn(&ServerLoad) -> Vec<MetricSample>),
-    /// Counter that this function computes from the current load of the server.
+    /// Counter whose samples this function computes from the current load of the server.
     Counter(fn(&ServerLoad) -> Vec<MetricSample>),
 }
 
-/// Value of a metric, with the value of the metric's label if the metric has a label.
+/// Value of a metric, and the value of its label if the metric has one label.
 pub(super) struct MetricSample {
     pub(super) label: Option<String>,
     pub(super) value: u64,

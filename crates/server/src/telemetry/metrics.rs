@@ -51,8 +51,8 @@ pub(crate) struct CallMetrics {
     load: SharedServerLoad,
 }
 
-/// Load of the server that the metrics collectors encode. The value is set immediately before each
-/// encoding.
+/// Load of the server that the metrics collectors write. The value is set immediately before the
+/// collectors run.
 type SharedServerLoad = Arc<Mutex<Option<ServerLoad>>>;
 
 /// Collector of a metric that is computed from the current load of the server.
@@ -128,7 +128,7 @@ pub(super) struct CallMeasurement {
     started_at: Instant,
 }
 
-/// Labels of the metric that counts all calls.
+/// Labels of the metric that counts all calls that have ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallMetricLabels {
     tool: ToolMetricLabel,
@@ -152,8 +152,8 @@ struct ToolMetricLabels {
 /// Name of a dialect as a label of metrics.
 type DialectMetricLabel = std::borrow::Cow<'static, str>;
 
-/// Value of the tool label of a call in metrics. Special values start with `_`, which no tool id
-/// does.
+/// Value of the label for the tool of a call in metrics. Special values start with `_`, unlike
+/// every tool id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ToolMetricLabel {
     Tool(ToolId),

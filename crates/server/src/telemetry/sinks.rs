@@ -1,4 +1,4 @@
-//! Receivers of data about calls: metrics, traces, both or none.
+//! Receivers of data about calls: metrics and traces, if the settings enable them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::config;
 /// Longest time to wait for the trace collector at shutdown.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// Receivers of data about calls: metrics and traces, if they are enabled. Clones share them.
+/// Receivers of data about calls: metrics and traces, if they are enabled. Clones share the
+/// receivers.
 #[derive(Clone, Default)]
 pub(crate) struct TelemetrySinks {
     pub(crate) metrics: Option<Arc<CallMetrics>>,

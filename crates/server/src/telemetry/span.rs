@@ -29,7 +29,7 @@ pub(super) struct RunningCallSpan {
     attributes: Vec<(&'static str, Value)>,
 }
 
-/// Kind of a traced call, with the name of its tool or prompt.
+/// Target of a traced call: a tool or a prompt, with its name, or a resource.
 enum CallSpanTarget {
     Tool(Option<String>),
     Resource,
@@ -104,8 +104,8 @@ impl RunningCallSpan {
         })
     }
 
-    /// Returns the trace context to pass on when the traced call makes requests, such as to
-    /// upstreams.
+    /// Returns the trace context that the traced call passes on in its own requests, such as
+    /// requests to upstreams.
     pub(super) fn trace_context(&self) -> TraceContext {
         let Self { trace, id, state, baggage, .. } = self;
         let state = state.clone();
@@ -122,7 +122,7 @@ impl RunningCallSpan {
 }
 
 impl CallSpanTarget {
-    /// Returns the MCP method of a traced call of this kind, such as `tools/call`.
+    /// Returns the MCP method of a traced call with this target, such as `tools/call`.
     fn mcp_method(&self) -> &'static str {
         match self {
             Self::Tool(_) => "tools/call",

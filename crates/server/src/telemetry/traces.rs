@@ -61,10 +61,10 @@ struct SpanCounters {
     is_closing: AtomicBool,
 }
 
-/// Item in the exporter's queue: a span, or a request for a notification.
+/// Item in the queue of the trace exporter: a span, or a request for a notification.
 enum SpanExportItem {
     Span(Box<FinishedCallSpan>),
-    /// Request to notify this sender once all earlier trace spans are sent.
+    /// Request to notify this sender once all earlier trace spans were sent.
     Flush(oneshot::Sender<()>),
 }
 
@@ -132,7 +132,7 @@ impl TraceExporter {
     }
 }
 
-/// Thread that sends the queued trace spans to the collector.
+/// State of the thread that sends the queued trace spans to the collector.
 struct SpanSenderThread {
     target: HttpUrl,
     fetch: HttpFetcher,
@@ -149,7 +149,7 @@ struct TraceExportResponse {
     partial_success: Option<TracePartialSuccess>,
 }
 
-/// Part of the trace collector's answer that counts rejected spans.
+/// Field of the trace collector's answer that counts rejected spans.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct TracePartialSuccess {
@@ -160,7 +160,8 @@ struct TracePartialSuccess {
 
 /// Failure to send trace spans to the collector.
 enum TraceExportFailure {
-    /// A temporary failure: the pause that the collector requested, and the reason of the failure.
+    /// A temporary failure. Contains the pause that the collector requested, if any, and the reason
+    /// of the failure.
     Retryable(Option<Duration>, String),
     Permanent(String),
 }
@@ -241,7 +242,7 @@ impl SpanSenderThread {
     }
 
     /// Sends one request with the body `json` to the trace collector. Returns the number of spans
-    /// that the collector rejected.
+    /// that the collector rejected. Fails if the collector does not answer or refuses the request.
     async fn try_send(&self, json: &[u8]) -> Result<u64, TraceExportFailure> {
         let json = json.to_owned();
         let answer_bytes_max = ANSWER_BYTES_MAX;

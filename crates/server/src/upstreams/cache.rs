@@ -132,7 +132,7 @@ impl UpstreamCache {
 
     /// Creates the cache for the upstreams in `tables`, stored in `folder`. The file `lock_file`
     /// contains the approved tools. `on_change` is the reaction if an upstream's tools differ from
-    /// them.
+    /// the approved tools.
     pub(super) fn new(
         folder: Option<PathBuf>,
         (lock_file, on_change): (PathBuf, PinMismatchReaction),
@@ -150,7 +150,7 @@ impl UpstreamCache {
         }
     }
 
-    /// Sets the reaction to tools that differ from the approved ones.
+    /// Sets the reaction to tools that differ from the approved tools.
     pub(super) fn set_pin_reaction(&self, on_change: PinMismatchReaction) {
         *lock_mutex(&self.on_change) = on_change;
     }
@@ -184,7 +184,7 @@ impl UpstreamCache {
     }
 }
 
-/// Returns the prefix of each enabled upstream's tool names, by the name of the upstream.
+/// Returns the prefix of the tool names of each enabled upstream, by the name of the upstream.
 fn prefixes(tables: &UpstreamSettingsByName) -> BTreeMap<String, String> {
     let enabled = tables.iter().filter(|(_, settings)| settings.enabled);
     let prefix = |(name, settings): (&String, &UpstreamSettings)| {

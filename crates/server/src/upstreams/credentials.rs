@@ -26,7 +26,8 @@ pub(crate) fn credentials_folder() -> Option<PathBuf> {
     Some(state_folder()?.join("upstreams"))
 }
 
-/// Store of upstreams' credentials in a folder, or in none if this user has no state folder.
+/// Store of upstreams' credentials in this folder. `None` if this user has no state folder, so that
+/// no credential can be stored.
 pub(super) struct CredentialStore(Option<PathBuf>);
 
 impl CredentialStore {
@@ -42,13 +43,13 @@ impl CredentialStore {
         Ok(folder)
     }
 
-    /// Returns the stored credential `name`, or `None` if there is none or it cannot be read.
+    /// Returns the stored credential `name`, or `None` if it does not exist or cannot be read.
     pub(super) fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
     }
 
     /// Stores `secret` as the upstream credential `name`, or deletes this credential if `secret` is
-    /// `None`.
+    /// `None`. Fails if the folder cannot be written.
     pub(super) fn store(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
         let folder = self.create_folder()?;
         let file = folder.join(format!("{name}.json"));
@@ -68,9 +69,9 @@ impl CredentialStore {
         stored.map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
-    /// Marks the credential `name` as not shared with other servers, before a change.
-    /// [`Self::mark_shared`] removes the mark. The mark contains the digest of the last credential
-    /// that other servers know.
+    /// Records that other servers do not have the coming version of the credential `name`, before
+    /// it changes. [`Self::mark_shared`] deletes this mark. The mark contains the digest of the
+    /// last version that other servers have. Fails if the mark cannot be written.
     pub(super) fn mark_unshared(&self, name: &str) -> Result<(), String> {
         let file = self.create_folder()?.join(format!("{name}.unshared"));
         if file.exists() {
@@ -80,7 +81,7 @@ impl CredentialStore {
         fs::write(&file, before).map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
-    /// Removes the mark that other servers do not have the credential `name`, because they have it
+    /// Deletes the mark of the credential `name`, because other servers have its current version
     /// now.
     pub(super) fn mark_shared(&self, name: &str) {
         let Some(folder) = &self.0 else { return };
@@ -109,8 +110,8 @@ impl CredentialStore {
         fs::read_to_string(self.0.as_ref()?.join(format!("{name}.unshared"))).ok()
     }
 
-    /// Locks the stored credential `name` until the returned guard is dropped. Waits up to 30 s for
-    /// other processes.
+    /// Locks the stored credential `name` until the returned guard is dropped. Waits up to 30 s
+    /// while another process holds the lock, and then fails.
     pub(super) async fn lock(&self, name: &str) -> Result<KeepActiveGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
         let failure = |err: std::io::Error| format!("cannot lock {}: {err}", file.display());

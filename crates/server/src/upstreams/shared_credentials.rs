@@ -38,7 +38,8 @@ impl SharedCredentials {
         Some(Self { stored: FleetCredentials::new(database), sealer })
     }
 
-    /// Locks the credential `name` for all servers of the fleet. Returns the lock.
+    /// Locks the credential `name` for all servers of the fleet, and returns the lock. Fails if the
+    /// database is unavailable.
     pub(super) async fn lock(&self, name: &str) -> Result<FleetCredentialLock, String> {
         self.stored.lock(name).await.map_err(|err| err.to_string())
     }
@@ -109,7 +110,7 @@ impl CredentialSealer {
     }
 
     /// Decrypts `sealed`, the encrypted credential `name`. Returns `None` if it was encrypted with
-    /// another key or under another name.
+    /// a different key or under a different name.
     fn open(&self, name: &str, mut sealed: Vec<u8>) -> Option<String> {
         let (nonce, _) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let nonce = Nonce::assume_unique_for_key(*nonce);

@@ -7,7 +7,7 @@ use super::UriTemplateVariables;
 /// URI template with the expressions `{name}` and `{+name}` (RFC 6570, levels 1 and 2).
 pub(super) struct UriPattern(Vec<UriPatternPart>);
 
-/// Part of a URI template: fixed text or a variable.
+/// A piece of a URI template: fixed text or a variable.
 enum UriPatternPart {
     Literal(String),
     Variable {

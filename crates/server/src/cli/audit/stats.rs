@@ -24,7 +24,7 @@ pub(super) struct AuditStatsArgs {
     select: AuditFilterArgs,
 }
 
-/// Property of calls, as an option of the command line.
+/// Property by which `toolgate audit stats` groups calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum AuditGroupArg {
     Caller,

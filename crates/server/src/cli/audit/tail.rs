@@ -1,4 +1,5 @@
-//! Prints the last calls, and those that follow (`toolgate audit tail`).
+//! Prints the last calls in the audit log, and on request the calls that follow (`toolgate audit
+//! tail`).
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -75,7 +76,8 @@ pub(super) fn run(args: &AuditTailArgs, log: &Path) -> anyhow::Result<ExitCode> 
 }
 
 impl AuditTailArgs {
-    /// Returns the text that is printed for an audit record.
+    /// Returns the text that `audit tail` prints for `record`: its JSON `line` if `--json` is set,
+    /// and otherwise a line for people.
     fn text(&self, line: &str, record: &ParsedAuditRecord) -> String {
         match self.json {
             false => format!("{}\n", call_line(record, LogTimeStyle::Date)),

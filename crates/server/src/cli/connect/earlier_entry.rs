@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::stdio::StdioArgs;
 
 /// Copies the user's additions from `present`, the old settings entry for toolgate, to `entry`, the
-/// new one. Returns a note about the additions. Returns `None` if there are no additions, or if one
+/// new one. Returns a note about the additions, or `None` if there are none. Copies nothing if one
 /// of the entries does not start `toolgate stdio`.
 pub(super) fn keep_user_additions(entry: &mut Value, present: &Value) -> Option<String> {
     let old = stdio_args(present)?;
@@ -51,7 +51,8 @@ fn stdio_args(entry: &Value) -> Option<Vec<String>> {
     (program == "toolgate" && first == "stdio").then(|| rest.to_vec())
 }
 
-/// Returns the index of the served folder in `args`, the arguments of `toolgate stdio`.
+/// Returns the index of the served folder in `args`, the arguments of `toolgate stdio`, or `None`
+/// if the arguments name no folder.
 fn folder_position(args: &[String]) -> Option<usize> {
     let command = StdioArgs::augment_args(Command::new("stdio"));
     let takes_value = |arg: &str| {

@@ -1,4 +1,4 @@
-//! Entries of servers in the settings of clients.
+//! Creates the entries of servers in the settings of clients.
 
 use anyhow::{Context, bail, ensure};
 use http::Uri;
@@ -11,7 +11,7 @@ const READ_ONLY: &str = "--read-only";
 
 /// A server to add to a client's settings.
 pub(super) enum ServerToConnect {
-    /// A program that the client starts.
+    /// A toolgate program that the client starts.
     Program {
         /// Path of the toolgate program.
         program: String,
@@ -63,8 +63,8 @@ impl ServerToConnect {
         }
     }
 
-    /// Returns the API key if the settings entry contains the key itself, instead of the name of a
-    /// variable.
+    /// Returns the API key that the settings entry of this server contains, or `None` if the entry
+    /// contains no key, or only the name of a variable.
     pub(super) fn literal_key(&self) -> Option<&str> {
         match self {
             Self::Running { key: Some(RunningServerApiKey::Literal(key)), .. } => Some(key),

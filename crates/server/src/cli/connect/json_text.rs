@@ -85,7 +85,7 @@ fn syntax_error(err: &ParseError) -> anyhow::Error {
 }
 
 /// Returns the member `name` of the JSON object `object`. Fails if two members have this name,
-/// because clients use the last one.
+/// because clients use only the last of them.
 fn member(object: &CstObject, name: &str) -> anyhow::Result<Option<CstObjectProp>> {
     let all = object.properties().into_iter();
     let mut found = all.filter(|member| member.decoded_name().as_deref() == Some(name));

@@ -24,8 +24,8 @@ struct ListedSettingsFile {
     path: PathBuf,
 }
 
-/// Prints the settings files of all clients on this machine, and those of the project `folder` that
-/// exist.
+/// Prints the settings files of the clients that are installed on this machine, and those that
+/// exist in the project `folder`, each with the state of its connection.
 pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
     let folder = resolve_folder(folder)?;
     let mut listed = Vec::new();
@@ -101,8 +101,9 @@ fn connection_state(
     }
 }
 
-/// Describes the entry `name` of a client's settings if it is a toolgate server. An entry counts as
-/// one because of its name or program, or if `is_recorded` says that `toolgate connect` added it.
+/// Describes the entry `name` of a client's settings, or returns `None` if it is not a toolgate
+/// server. An entry is a toolgate server if its name or program says so, or if `is_recorded` says
+/// that `toolgate connect` added it.
 fn describe_server(name: &str, entry: &Value, is_recorded: bool) -> Option<String> {
     let text = |key: &str| entry.get(key).and_then(Value::as_str);
     let command = text("command").or_else(|| entry.pointer("/command/path")?.as_str());

@@ -37,7 +37,8 @@ impl SettingsFormat {
         }
     }
 
-    /// Parses the settings `text`, which has no byte order mark.
+    /// Parses the settings `text`, which must have no byte order mark. Fails if the text is
+    /// invalid.
     fn parse(self, text: &str) -> anyhow::Result<Value> {
         match self {
             Self::Json => json_text::parse(text),
@@ -70,8 +71,8 @@ impl ServerEntryLocation<'_> {
     /// Returns the settings `text` with `entry` as the server's entry.
     ///
     /// # Errors
-    /// The text is invalid, the server's entry or its table has a value of another type, or other
-    /// parts of the text would change too.
+    /// The text is invalid, the server's entry or its table has a value of another type, or the
+    /// edit would also change other settings.
     pub(super) fn with_entry(&self, text: &str, entry: &Value) -> anyhow::Result<String> {
         let (mark, rest) = split_mark(text);
         let edited = match self.format {
@@ -87,7 +88,7 @@ impl ServerEntryLocation<'_> {
     /// Returns the settings `text` without the server's entry.
     ///
     /// # Errors
-    /// The text is invalid, or other parts of the text would change too.
+    /// The text is invalid, or the edit would also change other settings.
     pub(super) fn without_entry(&self, text: &str) -> anyhow::Result<String> {
         if self.entry(text)?.is_none() {
             return Ok(text.to_owned());
@@ -120,8 +121,8 @@ impl ServerEntryLocation<'_> {
         Ok(self.settings_otherwise(text)? == Value::Object(Map::new()))
     }
 
-    /// Returns the settings in `text` without the server's entry. Leaves out the table of servers
-    /// if it is empty then.
+    /// Returns the settings in `text` without the server's entry, and without the table of servers
+    /// if that entry was the only one. Fails if the text is invalid.
     fn settings_otherwise(&self, text: &str) -> anyhow::Result<Value> {
         let (_, text) = split_mark(text);
         let mut value = self.format.parse(text)?;
@@ -143,7 +144,8 @@ impl ServerEntryLocation<'_> {
 /// Reason for refusing an edit that would change more than the server's entry.
 const OTHER_CHANGE: &str = "the file cannot be edited without changing other parts of it";
 
-/// Splits `text` into its byte order mark, which may be empty, and the text after it.
+/// Splits `text` into its byte order mark, which is empty if there is none, and the rest of the
+/// text.
 fn split_mark(text: &str) -> (&str, &str) {
     match text.strip_prefix(BYTE_ORDER_MARK) {
         Some(rest) => (BYTE_ORDER_MARK, rest),

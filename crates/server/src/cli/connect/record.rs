@@ -25,11 +25,12 @@ pub(super) struct SettingsChangeRecord {
     pub(super) folders: Vec<PathBuf>,
     /// The changed lines as they were before the change.
     before: String,
-    /// The changed lines as they are after the change. They occur only once in the settings file.
+    /// The changed lines as they are after the change. In the settings file, these lines occur only
+    /// once.
     after: String,
 }
 
-/// Result of undoing a change of a settings file: the state before the change.
+/// State of a settings file before a change, which undoing the change restores.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SettingsBeforeEdit {
     /// No settings file existed before the change, so undoing the change deletes the file.
@@ -105,8 +106,8 @@ fn record_path(file: &Path, name: &str) -> Option<PathBuf> {
     Some(state_folder()?.join("connections").join(format!("{}.json", &hash[..32])))
 }
 
-/// Returns the lines of `old` and of `new` in which the two texts differ. Equal lines are added
-/// until the lines of `new` occur only once in `new`.
+/// Returns the part of `old` and the part of `new` in which the two texts differ. Adds surrounding
+/// equal lines until the part of `new` occurs only once in `new`.
 fn changed_lines<'a>(old: &'a str, new: &'a str) -> (&'a str, &'a str) {
     let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
     let new_lines: Vec<&str> = new.split_inclusive('\n').collect();

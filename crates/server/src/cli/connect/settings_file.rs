@@ -29,8 +29,9 @@ pub(super) struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// Reads the settings file at `path`, and follows links. If `project` is given, the file and
-    /// the targets of its links must be in that folder, because a project may come from anyone.
+    /// Reads the settings file at `path`, and follows links. If `project` is set, the file and the
+    /// targets of its links must be in that folder, because a stranger may have written the
+    /// project.
     ///
     /// # Errors
     /// The file cannot be read, belongs to another user, or is outside of the project.
@@ -87,7 +88,7 @@ impl SettingsFile {
         self.metadata.as_ref().is_some_and(|it| it.mode() & READABLE_BY_OTHERS != 0)
     }
 
-    /// Replaces the settings file by a new one that contains `text`, with the same owner and
+    /// Replaces the settings file by a new file that contains `text`, with the same owner and
     /// permissions. Creates the file if it did not exist. If `is_private` is true, only the user
     /// can read the file.
     ///
@@ -125,8 +126,8 @@ impl SettingsFile {
         Ok(())
     }
 
-    /// Deletes the settings file, and then those of `folders` that are empty. `folders` begins with
-    /// the outermost folder.
+    /// Deletes the settings file, and then each folder in `folders` that is empty. `folders` begins
+    /// with the outermost folder.
     ///
     /// # Errors
     /// The file has changed since it was read, or cannot be deleted.
@@ -156,7 +157,8 @@ impl SettingsFile {
     }
 }
 
-/// Resolves the symbolic links in `path`, whose last parts may not exist yet.
+/// Resolves the symbolic links in `path`, whose last components may not exist yet. Fails if a link
+/// is broken.
 fn resolve(path: &Path) -> anyhow::Result<PathBuf> {
     let shown = path.display();
     let mut missing: Vec<OsString> = Vec::new();

@@ -58,7 +58,8 @@ pub(super) fn remove(text: &str, table: &str, name: &str) -> anyhow::Result<Stri
     Ok(format!("{before}{}{after}", comments.replace('\n', line_end(text))))
 }
 
-/// Returns the TOML `text` with `entry` appended as the new table `name` of the table `table`.
+/// Returns the TOML `text` with `entry` appended as the table `[table.name]`. `table` and `name`
+/// are the keys of that table.
 fn append(text: &str, table: &str, name: &str, entry: &Value) -> anyhow::Result<String> {
     let mut addition = DocumentMut::new();
     insert(&mut addition, table, name, entry)?;
@@ -72,8 +73,8 @@ fn append(text: &str, table: &str, name: &str, entry: &Value) -> anyhow::Result<
     Ok(format!("{text}{gap}{}", addition.trim_start().replace('\n', line_end)))
 }
 
-/// Makes `entry` the table `name` of the table `table` in the TOML `document`. An existing table
-/// keeps its position.
+/// Sets the table `[table.name]` of the TOML `document` to `entry`. An existing table keeps its
+/// position. Fails if the value of the key `table` is not a table.
 fn insert(
     document: &mut DocumentMut,
     table: &str,
@@ -113,7 +114,7 @@ fn parse_document(unix: &str) -> anyhow::Result<DocumentMut> {
 }
 
 /// Applies `change` to the TOML `text`. Returns the new text, in which unchanged lines keep their
-/// exact bytes.
+/// exact bytes. Fails if the text is invalid, or if `change` fails.
 fn edit(
     text: &str,
     change: impl FnOnce(&mut DocumentMut) -> anyhow::Result<()>,
@@ -139,8 +140,8 @@ fn syntax_error(text: &str, span: Option<Range<usize>>, message: &str) -> anyhow
     anyhow!("{} in line {line}, column {column}", message.replace('\n', ", "))
 }
 
-/// Returns `new` with the line ends of the original `text`. `unix` is the original text with LF as
-/// its only line end.
+/// Returns `new` with the line ends of the original `text`: LF or CRLF. `unix` is the original text
+/// with LF as its only line end.
 fn with_line_ends_of(text: &str, unix: &str, new: &str) -> String {
     if text == unix {
         return new.to_owned();

@@ -22,17 +22,17 @@ use crate::cli::{complain, print};
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// URL path on the server that ends a console session.
 const SIGN_OUT_PATH: &str = "/console/sign-out";
-/// Largest answer of the server to `toolgate console`, in bytes. A larger one is an error.
+/// Largest answer of the server to `toolgate console`, in bytes. A larger answer is an error.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Attribute in a page of the console that marks the notice of a failed reconnection.
+/// Attribute that marks the notice of a failed reconnection in the HTML of a console page.
 const FAILED_OUTCOME: &str = "data-outcome=\"failed\"";
 
 /// Action that `toolgate console` takes at a running server.
 pub(super) enum ConsoleAction<'a> {
     /// Lists the calls that wait for a confirmation.
     Waiting,
-    /// Gives an answer, `allow` or `refuse`, to the confirmation with this number.
+    /// Answers the confirmation with this number: `allow` or `refuse`.
     Answer(u64, &'static str),
     /// Reconnects the upstream with this name.
     Reconnect(&'a str),
@@ -44,8 +44,9 @@ struct ConsoleCommandSession<'a> {
     cookie: HeaderValue,
 }
 
-/// Signs in at the console of the server `origin` and performs `action`. If `needs_key` is true,
-/// signs in with the caller's API key, which is in the environment variable that `key` names.
+/// Signs in at the console of the server `origin`, performs `action`, and signs out. If `needs_key`
+/// is true, signs in with the caller's API key, which is in the environment variable that `key`
+/// names. Otherwise signs in with a one-time link.
 pub(super) async fn take(
     action: &ConsoleAction<'_>,
     origin: &str,
@@ -68,7 +69,8 @@ pub(super) async fn take(
     done
 }
 
-/// Prints a line for each call that waits: its number, time, caller, name and question.
+/// Prints a line for each call that waits for a confirmation: its number, time, caller, tool and
+/// question. `state` is the console's state as JSON.
 fn print_waiting(state: &Value) -> anyhow::Result<()> {
     let waiting = state["waiting"].as_array().context("the server sent no list")?;
     if waiting.is_empty() {
@@ -86,7 +88,7 @@ fn print_waiting(state: &Value) -> anyhow::Result<()> {
 
 impl<'a> ConsoleCommandSession<'a> {
     /// Opens a console session at the server `origin`: submits the sign-in form with one field and
-    /// its value, a key or a token.
+    /// its value, an API key or a one-time token. Fails if the server refuses.
     async fn open(origin: &'a str, (field, value): (&str, String)) -> anyhow::Result<Self> {
         let body = Serializer::new(String::new()).append_pair(field, &value).finish();
         let response = send(origin, SIGN_IN_PATH, None, Some(body)).await?;
@@ -100,15 +102,15 @@ impl<'a> ConsoleCommandSession<'a> {
         Ok(Self { origin, cookie })
     }
 
-    /// Returns the console's state as JSON: the CSRF token that every form repeats, and the calls
+    /// Requests the console's state as JSON: the CSRF token that every form repeats, and the calls
     /// that wait for a confirmation.
     async fn state(&self) -> anyhow::Result<Value> {
         let response = send(self.origin, "/console/questions", Some(&self.cookie), None).await?;
         serde_json::from_str(&text(response).await?).context("the server is of another version")
     }
 
-    /// Performs `action` at the console. `state` is the console's state as JSON, and `csrf` the
-    /// token that every form repeats.
+    /// Performs `action` at the console and prints the result. `state` is the console's state as
+    /// JSON, and `csrf` the token that every form repeats. Fails if the server refuses.
     async fn act(
         &self,
         action: &ConsoleAction<'_>,

@@ -54,7 +54,7 @@ pub(super) struct ContractCheckArgs {
     folder: WorkspaceFolderArgs,
 }
 
-/// A request that `contract check` sends.
+/// A request that `contract check` sends to the server in this process.
 struct ContractCheckRequest {
     name: &'static str,
     method: Method,
@@ -130,7 +130,7 @@ impl ContractCheckRequest {
     }
 }
 
-/// Formats the result of one request of `contract check` for people.
+/// Formats the result of the request `name` of `contract check` as a line for people.
 fn step_line(name: &str, status: u16, envelope: &Value) -> String {
     let meta = &envelope["meta"];
     let outcome = match envelope["error"]["message"].as_str() {
@@ -146,7 +146,7 @@ fn step_line(name: &str, status: u16, envelope: &Value) -> String {
 }
 
 /// Returns true if the envelope logs in the files `log` and `golden` are equal. Prints their
-/// differences otherwise.
+/// differences otherwise. Fails if a log cannot be read.
 fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
     let differences = EnvelopeLogComparison::default().differences(log, golden)?;
     diff_logs::print_differences(&differences)?;
@@ -158,7 +158,7 @@ fn mode(text: &str) -> Result<OutputSchemaCheck, String> {
     mode.map_err(|_| "expected off, shadow or enforce".to_owned())
 }
 
-/// Reads `file` as JSON.
+/// Reads `file` and parses its content as JSON. Fails if either is not possible.
 pub(super) fn read_json(file: &Path) -> anyhow::Result<Value> {
     let bytes = diff_logs::read_text(file)?;
     serde_json::from_str(&bytes).with_context(|| format!("{} is not JSON", file.display()))

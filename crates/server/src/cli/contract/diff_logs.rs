@@ -9,11 +9,11 @@ use toolgate_contract::{exact_json, strip_byte_order_mark};
 
 use crate::cli::{complain, print};
 
-/// Default envelope log to check: the newest one that `contract check` writes.
+/// Default path of the envelope log to check. `contract check` writes this log.
 const NEW_LOG: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
-/// Default envelope log that the checked log is compared with.
+/// Default path of the golden log, with which the checked log is compared.
 const GOLDEN_LOG: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
-/// Fields of an envelope log that differ between runs. The ids differ, too, unless both logs are
+/// Fields of an envelope that differ between runs. Ids also differ, unless both logs are
 /// deterministic.
 const VARYING_FIELDS: [&str; 8] = [
     "ts",
@@ -26,7 +26,7 @@ const VARYING_FIELDS: [&str; 8] = [
     "metadata.logPath",
 ];
 const ID_FIELDS: [&str; 3] = ["requestId", "traceId", "spanId"];
-/// Length of a UUID in characters.
+/// Length of the text of a UUID, in characters.
 const UUID_CHARS: usize = 36;
 
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ pub(super) struct DiffLogsArgs {
     whitelist: Option<Vec<String>>,
 }
 
-/// Comparison of two envelope logs, with the fields to ignore.
+/// Compares two envelope logs, except for the fields to ignore.
 #[derive(Default)]
 pub(super) struct EnvelopeLogComparison {
     ignored: Vec<String>,

@@ -100,7 +100,8 @@ fn find_schemas(
     Ok(all)
 }
 
-/// Validates the JSON in `file` against the schema `name`.
+/// Validates the JSON in `file` against the schema `name` and prints each problem. Returns exit
+/// code 1 if the JSON is invalid.
 fn validate(
     registry: &SchemaRegistry,
     name: &str,
@@ -147,7 +148,7 @@ fn schema_list(workspace: &ServedWorkspace) -> String {
     )
 }
 
-/// Writes all schemas into `folder`, at the paths where the contract expects them.
+/// Writes all schemas into the subfolders of `folder` from which a server reads schemas by default.
 #[allow(clippy::disallowed_methods, reason = "the user's own folder, named on the command line")]
 fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     let registry = &*workspace.host.schemas();

@@ -41,7 +41,7 @@ pub(super) struct ContractValidateArgs {
     config: Option<PathBuf>,
 }
 
-/// JSON report of `contract validate`, and its exit code.
+/// JSON report of `contract validate`, and the exit code of the command.
 type ValidationReport = (Value, u8);
 
 pub(super) fn run(args: &ContractValidateArgs) -> anyhow::Result<ExitCode> {
@@ -102,7 +102,8 @@ fn read_asset(path: &Path) -> Result<Value, ValidationReport> {
     })
 }
 
-/// Creates the report for an asset that could not be validated.
+/// Creates the report that an asset could not be validated: a short `reason`, and a `message` for
+/// people.
 fn nothing_to_validate(reason: &str, message: &str) -> ValidationReport {
     (json!({ "ok": false, "reason": reason, "errors": [{ "path": "", "msg": message }] }), 2)
 }

@@ -15,7 +15,8 @@ use super::terminal_text::{IncompleteOutputLine, plain_line, repeats_line};
 /// Maximum number of progress updates that wait to be written.
 const WAITING: usize = 256;
 
-/// Thread that writes progress and output as lines, with the sender to its queue.
+/// Displays progress and output as lines. Contains the thread that writes the lines, and the sender
+/// to its queue.
 pub(in crate::cli) struct ProgressLineDisplay {
     sender: ProgressUpdateSender,
     writing: JoinHandle<()>,
@@ -83,8 +84,8 @@ impl<W: Write> ProgressLineWriter<W> {
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
-    /// Writes the queued progress updates as lines, until the queue ends. Also writes the number of
-    /// dropped updates, `lost`, and resets it.
+    /// Writes the queued progress updates as lines, until the queue ends. After `lost` updates were
+    /// dropped, also writes their number and resets it. Fails if the output cannot be written.
     fn write_all_of(
         &mut self,
         mut waiting: Receiver<Option<ProgressUpdate>>,
@@ -191,7 +192,7 @@ fn stream_name(stream: OutputStreamKind) -> &'static str {
     }
 }
 
-/// Returns the prefix of a log line for `level`.
+/// Returns the name of `level`, as log lines show it.
 pub(super) fn level_name(level: toolgate_contract::LogLevel) -> &'static str {
     use toolgate_contract::LogLevel;
     match level {

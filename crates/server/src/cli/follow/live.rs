@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Frames of the animation beside the progress bar.
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/// A progress bar on the terminal.
+/// Progress bar on the terminal, with a guard that turns off the echo of control keys.
 pub(in crate::cli) struct ProgressBarDisplay {
     bar: ProgressBarHandle,
     _quiet: Option<TerminalEchoGuard>,
@@ -142,7 +142,8 @@ impl SharedProgressContent {
         self.scene().take(update);
     }
 
-    /// Starts drawing the progress bar on standard error, and returns a handle to stop it.
+    /// Starts drawing the progress bar on standard error. Returns the drawn bar, or `None` if it
+    /// cannot be drawn.
     fn draw(&self) -> Option<ProgressBar> {
         let head = self.clone();
         let tail = self.clone();

@@ -56,7 +56,8 @@ impl IncompleteOutputLine {
     }
 }
 
-/// Returns `line` without control sequences, direction marks and text before a carriage return.
+/// Returns `line` without control sequences and direction marks, and without text before a carriage
+/// return, which a terminal would overwrite.
 pub(in crate::cli) fn plain_line(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
     let line = line.rsplit('\r').next().unwrap_or_default();

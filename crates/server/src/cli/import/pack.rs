@@ -16,7 +16,7 @@ pub(super) struct ImportedPack {
 
 /// A declared command to write into a pack.
 pub(super) struct ImportedPackCommand {
-    /// Id of the command in the form `stage.command`.
+    /// Id of the command, such as `stage.command`.
     pub(super) id: String,
     pub(super) about: String,
     pub(super) argv: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct ImportedPackCommand {
 /// An argument of a declared command in a pack.
 pub(super) struct ImportedPackArgument {
     pub(super) name: String,
-    /// Type of the argument, in the notation of command packs.
+    /// Type of the argument, in the notation of command packs, such as `integer`.
     pub(super) note: String,
     pub(super) about: String,
     /// Value that the program uses if this argument is missing.

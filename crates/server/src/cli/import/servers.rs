@@ -50,7 +50,7 @@ const READ_KEYS: [&str; 18] = [
 const IGNORED_KEYS: [&str; 8] =
     ["name", "title", "description", "id", "icon", "source", "gallery", "version"];
 
-/// Reason why the import skips toolgate itself.
+/// Reason that the import prints when it skips toolgate itself.
 const IS_TOOLGATE_ITSELF: &str = "this server is toolgate itself, which would start itself again \
                                   and again; to serve another folder, write the table by hand";
 
@@ -115,7 +115,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A running import of MCP servers from clients' settings.
+/// State of one import of MCP servers from clients' settings.
 struct McpServerImport<'a> {
     root: &'a Path,
     names: ImportedUpstreamNames,
@@ -125,7 +125,7 @@ struct McpServerImport<'a> {
 }
 
 impl McpServerImport<'_> {
-    /// Imports the servers in the settings files of a client.
+    /// Imports the servers in a client's settings files. Prints a reason for each omission.
     fn add_client(&mut self, client: &ClientSettingsFiles) -> anyhow::Result<()> {
         let filters = ClientSettingsFilters::read(client.files.iter().map(|(_, it)| it), self.root);
         for (path, content) in &client.files {
@@ -139,7 +139,7 @@ impl McpServerImport<'_> {
         Ok(())
     }
 
-    /// Imports the server `name` of the client's settings at `path`, or reports a reason.
+    /// Imports the server `name` of the client's settings at `path`, or prints why it is skipped.
     fn add_server(
         &mut self,
         path: &Path,
@@ -175,11 +175,11 @@ impl McpServerImport<'_> {
     }
 }
 
-/// Names of upstreams that a further imported upstream cannot have.
+/// Names of upstreams that are no longer free for further imported servers.
 struct ImportedUpstreamNames {
     /// Names of upstreams that are already in the file to write.
     known: Vec<String>,
-    /// Names that this import has given to upstreams, with each server's name in the client.
+    /// Names that this import has given to upstreams, each with the server's name in the client.
     imported: BTreeMap<String, String>,
 }
 
@@ -201,7 +201,7 @@ impl ImportedUpstreamNames {
     }
 }
 
-/// Returns the MCP servers in a client's settings `content`, first those of the project `root`.
+/// Returns the MCP servers in a client's settings `content`, those of the project `root` first.
 fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
@@ -234,7 +234,7 @@ impl ImportedUpstream {
         Self { name, table: Table::new(), notes: Vec::new(), secrets, folder: ".".to_owned() }
     }
 
-    /// Reads `server`, a server's entry in a client's settings. The error is a reason to skip it.
+    /// Reads `server`, a server's entry in a client's settings. The error is the reason to skip it.
     fn read(mut self, server: &Value, root: &Path) -> Result<Self, String> {
         let server = &flatten_entry(server.as_object().ok_or("it is not a table")?);
         let text = |key: &str| server.get(key).and_then(Value::as_str);
@@ -266,7 +266,7 @@ impl ImportedUpstream {
         Ok(self)
     }
 
-    /// Reads a client's entry for a server that `command` starts. The error is a reason to skip it.
+    /// Reads a client's entry for a server that `command` starts. The error is the reason to skip.
     fn read_program(
         &mut self,
         command: &str,
@@ -323,7 +323,7 @@ impl ImportedUpstream {
         }
     }
 
-    /// Reads a client's entry for a server at `url`.
+    /// Reads a client's entry for a server that is reached at `url`.
     fn read_url(&mut self, url: &str, server: &Map<String, Value>) {
         let text = |key: &str| server.get(key).and_then(Value::as_str);
         let url_filled = self.convert_word(url, "");
@@ -387,7 +387,7 @@ impl ImportedUpstream {
         self.leave_out(filters.denied_tools(name));
     }
 
-    /// Adds `tools` to the upstream's setting `tools` as excluded tools.
+    /// Excludes `tools` in the upstream's setting `tools`.
     fn leave_out(&mut self, tools: Vec<String>) {
         let known = self.table.get("tools").and_then(toml::Value::as_array);
         // Without a tool to serve, exclusions alone would serve all others.
@@ -410,9 +410,9 @@ impl ImportedUpstream {
         }
     }
 
-    /// Converts the table `all` of environment variables or HTTP headers in a client's entry.
-    /// Replaces each secret value by a reference to an environment variable, whose name the
-    /// function `variable` determines.
+    /// Converts `all`, a table of environment variables or HTTP headers in a client's entry.
+    /// Replaces each secret value by a reference to an environment variable. The function
+    /// `variable` determines the name of that variable.
     fn convert_named(
         &mut self,
         all: Option<&Value>,
@@ -439,8 +439,8 @@ impl ImportedUpstream {
         table
     }
 
-    /// Replaces secrets in `word`, a URL or the argument after `before`, by references to
-    /// variables.
+    /// Replaces the secrets in `word` by references to environment variables. `word` is a URL, or
+    /// the command-line argument after `before`.
     fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
@@ -461,9 +461,9 @@ impl ImportedUpstream {
         self.convert_variables(&(clean + &word[at..]))
     }
 
-    /// Returns a reference to an environment variable for the secret `value`. Uses the name
-    /// `variable`, or a similar one if another secret has that name. Adds a note to set the
-    /// variable, which calls the secret `name`.
+    /// Returns a reference to an environment variable for the secret `value`. The variable has the
+    /// name `variable`, or a similar name if another secret has that name. Adds a note to set the
+    /// variable, in which the secret is called `name`.
     fn variable_for(&mut self, variable: String, value: &str, name: &str) -> String {
         let own = format!("{}_", self.name.to_uppercase());
         let own = (!variable.starts_with(&own)).then(|| own + &variable);
@@ -522,7 +522,7 @@ impl ImportedUpstream {
     }
 }
 
-/// Returns the members of a server's entry and of its nested `command`, as old versions of Zed use.
+/// Merges the nested `command` of a server's entry, which old versions of Zed use, into the entry.
 fn flatten_entry(server: &Map<String, Value>) -> Map<String, Value> {
     let mut entry = server.clone();
     if let Some(Value::Object(nested)) = server.get("command") {
@@ -576,7 +576,7 @@ fn upstream_name(name: &str) -> String {
     if valid.is_empty() { "_".to_owned() } else { valid }
 }
 
-/// Returns the names of the upstreams in the settings `file`, or none if there is no such file.
+/// Returns the names of the upstreams in the settings `file`, or an empty list if it is missing.
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
     let text = match std::fs::read_to_string(file) {

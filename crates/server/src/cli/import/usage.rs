@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(super) enum OptionValueCount {
     None,
     One,
-    /// The option takes zero values or one.
+    /// The option takes one value or none.
     Optional,
     Exactly(usize),
     /// The option takes several values: any number of them, or one or more.
@@ -20,7 +20,7 @@ pub(super) struct CommandUsageLine {
     /// Number of values of each option. An option has an entry under the name in the usage line and
     /// one under its long name.
     pub(super) options: BTreeMap<String, OptionValueCount>,
-    /// Groups of options of which the command requires exactly one.
+    /// Groups of options. The command requires exactly one option of each group.
     pub(super) choices: Vec<Vec<String>>,
 }
 

@@ -34,8 +34,8 @@ deadline_ms = 600000
 env = { MPLBACKEND = "Agg", MPLCONFIGDIR = ".cache/matplotlib", PYTHONUNBUFFERED = "1" }
 "#;
 
-/// Argument aliases that Zyra's API accepts for all commands (`_normalize_args`), each with the
-/// argument that it stands for.
+/// Alternative argument names that Zyra's API accepts for all commands (`_normalize_args`), each
+/// with the name of the argument.
 const ALIASES: [(&str, &str); 5] = [
     ("file", "file_or_url"),
     ("src", "input"),
@@ -44,8 +44,8 @@ const ALIASES: [(&str, &str); 5] = [
     ("target", "output"),
 ];
 
-/// Argument aliases of single Zyra commands: each command, with pairs of an alias and the argument
-/// that it stands for.
+/// Alternative argument names of single Zyra commands: each command, with pairs of an alternative
+/// name and the name of the argument.
 const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ("process decode-grib2", &[("input", "file_or_url")]),
     (
@@ -88,6 +88,7 @@ const SEARCHES: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Creates the pack of Zyra's commands from the program `from`, or from a file with its manifest.
+/// The default is the program `zyra` in `PATH`.
 pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     let from = from.unwrap_or(Path::new("zyra"));
     let (manifest, program) = match read_manifest(from)? {
@@ -123,7 +124,8 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     Ok(ImportedPack { name: "zyra", text, commands, left_out })
 }
 
-/// Reads Zyra's manifest of commands in the file `from`. Returns `None` if it is not a JSON file.
+/// Reads Zyra's manifest of commands in the file `from`. Returns `None` if `from` does not end in
+/// `.json`, and fails if the file is unusable.
 #[allow(clippy::disallowed_methods, reason = "the user's own file, named on the command line")]
 fn read_manifest(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
     if from.extension().is_none_or(|it| it != "json") {
@@ -143,7 +145,7 @@ fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
     Ok(manifest)
 }
 
-/// Runs Zyra to write its manifest of commands, and returns the manifest.
+/// Runs Zyra to write its manifest of commands, and returns the manifest. Fails if Zyra fails.
 #[allow(clippy::disallowed_methods, reason = "a file of our own, read once")]
 fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
     let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
@@ -338,7 +340,7 @@ fn text(value: &Value) -> String {
         .map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Adds the aliases that Zyra's API accepts for the command `words` to its `arguments`.
+/// Adds the alternative names that Zyra's API accepts to the `arguments` of the command `words`.
 fn add_aliases(words: &str, arguments: &mut [ImportedPackArgument]) {
     let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
     let own = own.map_or(&[][..], |(_, aliases)| aliases);
@@ -357,7 +359,7 @@ fn add_aliases(words: &str, arguments: &mut [ImportedPackArgument]) {
     }
 }
 
-/// Creates the declared command of one of Zyra's searches.
+/// Creates the declared command for a search of Zyra's API.
 fn search_command(id: &str, about: &str, argv: &[&str]) -> ImportedPackCommand {
     let argument = |name: &str, note: &str, about: &str| ImportedPackArgument {
         name: name.to_owned(),

@@ -29,7 +29,8 @@ pub(super) fn summary_json(job: &JobSnapshot) -> Value {
     })
 }
 
-/// Returns a JSON object with the listed fields of a job, and with its result.
+/// Returns a JSON object with the fields that `toolgate jobs --json` lists, and with the job's
+/// result.
 pub(super) fn full_json(job: &JobSnapshot) -> Value {
     let mut summary = summary_json(job);
     summary["result"] = output(job).map_or(Value::Null, |output| output.value.clone());

@@ -9,10 +9,11 @@ use super::PAGE;
 const DIGITS_MIN: usize = 4;
 /// Maximum number of jobs that an error about an ambiguous id lists.
 const NAMED_MAX: usize = 5;
-/// Largest edit distance between a given id and the id that an error suggests.
+/// Largest edit distance between the id that the user typed and the id that an error suggests.
 const EDITS_MAX: usize = 2;
 
-/// Returns the newest `limit` jobs with their outcomes, and true if older jobs exist.
+/// Returns the newest `limit` jobs with their outcomes, newest first. The second value is true if
+/// older jobs exist. Fails if the job store cannot be read.
 pub(super) async fn newest_jobs(
     jobs: &JobService,
     limit: usize,
@@ -94,7 +95,8 @@ pub(super) fn no_such_job_error(id: &str) -> CallError {
     }
 }
 
-/// Returns the error that the folder has no jobs. It contains an example that starts a job.
+/// Returns the error that the folder has no jobs. The message contains an example that starts a
+/// job.
 pub(super) fn no_jobs_error() -> CallError {
     let message = "this folder has no jobs; start one at a running server, e.g.\n  \
                    toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \
@@ -102,7 +104,7 @@ pub(super) fn no_jobs_error() -> CallError {
     CallError::NotFound { message: message.to_owned() }
 }
 
-/// Returns all job ids, newest first.
+/// Returns the ids of all stored jobs, newest first. Fails if the job store cannot be read.
 async fn ids(jobs: &JobService) -> Result<Vec<String>, CallError> {
     let mut ids = Vec::new();
     let mut after: Option<JobId> = None;

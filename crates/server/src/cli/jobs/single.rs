@@ -122,8 +122,8 @@ pub(super) async fn write_artefact(
     Ok(Ok(ExitCode::SUCCESS))
 }
 
-/// Shows the job's progress and output until the job ends, and returns the ended job. Returns
-/// `None` if `stop` is cancelled before.
+/// Displays the progress and output of `job` until it ends, and returns the ended job. Returns
+/// `None` if `stop` is cancelled before that. Fails if the job store cannot be read.
 async fn follow(
     jobs: &JobService,
     job: &JobSnapshot,
@@ -161,7 +161,8 @@ async fn follow(
     ended
 }
 
-/// Prints the output that a job has printed so far, if the job has not ended.
+/// Prints the output of `job` up to now without waiting for its end. The inner error is a refusal
+/// of the job store.
 async fn print_so_far(
     jobs: &JobService,
     job: &JobSnapshot,

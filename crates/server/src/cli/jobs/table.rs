@@ -11,7 +11,8 @@ use super::describe::{error, progress_text, running_time, time_between};
 use crate::cli::follow::terminal_text::{cut_to_width, format_age, format_duration, plain_line};
 
 const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "DONE", "WHEN", "RAN", "MESSAGE"];
-/// Indexes of the columns that the table of jobs drops on a narrow terminal, in this order.
+/// Indexes of the columns that the table of jobs omits on a narrow terminal, in the order in which
+/// it omits them.
 const DROPPED_FIRST: [usize; 3] = [5, 3, 4];
 /// Width of the message column, in characters, below which other columns are dropped.
 const MESSAGE_WIDTH_MIN: usize = 12;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 
-/// Parses a duration such as `90d`, `12h` or `30m`.
+/// Parses a duration such as `90d`, `12h` or `30m`, of at most 100 years. The error lists the
+/// units.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
     let seconds = units.iter().find_map(|(unit, seconds)| {
@@ -17,7 +18,8 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Returns the time that is `duration` from now.
+/// Returns the time that is `duration` from now, in whole seconds. Fails if that time is too far in
+/// the future.
 pub(super) fn time_from_now(duration: Duration) -> anyhow::Result<Timestamp> {
     let duration = SignedDuration::try_from(duration)?;
     let until =

@@ -1,4 +1,4 @@
-//! The reference page of errors. The encoders of the dialects supply each code.
+//! Generates the reference page of errors. The encoders of the dialects supply each code.
 
 use std::time::Duration;
 
@@ -206,7 +206,8 @@ fn sample_errors() -> Vec<CallError> {
     ]
 }
 
-/// Sample requests that a dialect answers with different error codes, each with a title.
+/// Sample requests to one dialect, each with a title and the frames that make the request. The
+/// dialect may answer the requests with different error codes.
 type ErrorSampleRequests = Vec<(String, Vec<MessageFrame>)>;
 
 /// Returns the sample requests whose errors the reference shows, by heading and dialect.

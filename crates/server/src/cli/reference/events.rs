@@ -1,5 +1,5 @@
-//! The reference page of events and audit records. Shows their fields, and the message for each
-//! event in each dialect.
+//! Generates the reference page of events and audit records. The page shows their fields, and the
+//! message for each event in each dialect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,11 +61,11 @@ The `outcome` of a record has one of these values:
 - the reason of an [error](errors.md)
 ";
 
-/// Sample messages of a stream: descriptions of events, each with the message that the event
-/// causes, or `None` if the dialect sends none.
+/// Sample messages of a stream. Each description of an event has the message that the event causes,
+/// or `None` if the dialect sends no message.
 type StreamMessageExamples = Vec<(String, Option<Bytes>)>;
 
-/// Returns the reference page of events.
+/// Returns the reference page of events. Fails if a sample is invalid.
 pub(super) fn page() -> anyhow::Result<String> {
     let mut page = INTRO.to_owned();
     for (kind, about, fields) in tagged_variants(&schema_of::<JobEventKind>()) {

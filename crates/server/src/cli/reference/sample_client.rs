@@ -11,7 +11,7 @@ use toolgate_dialects::{
     AgentInstructions, Dialect, ParsedFrame, PendingHostRequest, ServerInfo, all_dialects,
 };
 
-/// The id of the job in the samples of the reference.
+/// Id of the job in the sample messages of the reference.
 pub(super) const JOB_ID: &str = "00000000000000000000000000000001";
 
 /// Returns all dialects of a server with every feature, for the samples of the reference.
@@ -35,14 +35,14 @@ pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
     }))
 }
 
-/// Returns the dialect `name`.
+/// Returns the dialect `name`. Fails if no dialect has this name.
 pub(super) fn dialect(name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
     let found = dialects().into_iter().find(|dialect| dialect.name() == name);
     found.with_context(|| format!("no dialect is named `{name}`"))
 }
 
 /// Passes `frames` to the dialect `name` as messages of one client. Returns the last frame as the
-/// dialect parsed it.
+/// dialect parsed it. Fails if the dialect is unknown, or if there are no frames.
 pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<ParsedFrame> {
     let mut conversation = dialect(name)?.start_conversation(&Caller::local());
     let mut last = None;
@@ -52,8 +52,8 @@ pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<Parsed
     last.context("there are no frames")
 }
 
-/// Passes `frames` to the dialect `name` as messages of one client. Returns the request that the
-/// last frame makes.
+/// Passes `frames` to the dialect `name` as messages of one client. Returns the request in the last
+/// frame, and fails if the dialect refused that frame.
 pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingHostRequest> {
     match read(name, frames)? {
         ParsedFrame::Request(request) => Ok(request),

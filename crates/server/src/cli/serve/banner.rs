@@ -1,4 +1,4 @@
-//! Prints the address of the server, and how clients connect to it.
+//! Prints the startup message of a server: its address, and commands that connect clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use toolgate::config::{ApiKey, Config, ConsoleMode, key_file};
 use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
 
-/// The data of a started server that its startup message shows.
+/// Startup message of a server, with the data that it shows.
 pub(super) struct StartupBanner<'a> {
     pub(super) workspace: &'a ServedWorkspace,
     pub(super) config: &'a Config,
@@ -62,7 +62,8 @@ impl StartupBanner<'_> {
         Ok(())
     }
 
-    /// Returns the address of the console. If no API key is needed, the address is a one-time link.
+    /// Returns the address of the console, or `None` if there is no console. If callers need no API
+    /// key, the address is a one-time link.
     fn console(&self) -> anyhow::Result<Option<String>> {
         let Some(origin) = &self.origin else { return Ok(None) };
         if self.config.server.console == ConsoleMode::Off {
@@ -82,7 +83,7 @@ impl StartupBanner<'_> {
     }
 
     /// Returns the URL of the MCP endpoint. If the shared listener does not serve MCP, returns the
-    /// listener's address and dialects instead.
+    /// listener's address and dialects instead. Returns `None` if there is no shared listener.
     fn place(&self) -> Option<String> {
         let origin = self.origin.as_deref()?;
         Some(self.mcp_url().unwrap_or_else(|| match self.dialects.is_empty() {
@@ -142,7 +143,8 @@ impl StartupBanner<'_> {
         states.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns true if callers need an API key.
+    /// Returns true if the settings or the key file contain API keys. Fails if the key file cannot
+    /// be read.
     fn has_keys(&self) -> anyhow::Result<bool> {
         if !self.config.keys.is_empty() {
             return Ok(true);

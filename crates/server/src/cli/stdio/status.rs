@@ -20,9 +20,9 @@ const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 /// Style of the status reports that a stdio server prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusReportStyle {
-    /// Plain messages. A ready file exists if the settings name one.
+    /// Prints plain messages. A ready file exists if the settings name a path for it.
     Plain,
-    /// The status lines that Synesthetic's clients parse, and the ready file.
+    /// Prints the status lines that Synesthetic's clients parse, and always writes a ready file.
     Synesthetic,
 }
 
@@ -32,8 +32,8 @@ impl StatusReportStyle {
         if dialect == "synesthetic" { Self::Synesthetic } else { Self::Plain }
     }
 
-    /// Holds back the log in the Synesthetic style, because the first printed line must report
-    /// readiness or failure. Does nothing in the plain style.
+    /// In the Synesthetic style, holds back all log output, because the first printed line must
+    /// report readiness or failure. In the plain style, does nothing.
     pub(super) fn hold_log(self) {
         match self {
             Self::Plain => {}
@@ -122,7 +122,7 @@ fn schemas_dir(root: &Path, config: &Config) -> PathBuf {
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// Prints a status line to standard error. Ignores failures.
+/// Prints a status line to standard error. Ignores write errors.
 fn print_line(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,4 +1,5 @@
-//! Page about one call: the reason of a failure, the changes or the output, and the audit record.
+//! Page of the console about one call: the reason of a failure, the changes or the output, and the
+//! audit record.
 
 use std::sync::Arc;
 
@@ -58,14 +59,14 @@ fn recent_call(console: &WebConsole, record: &ParsedAuditRecord) -> Option<Arc<R
     kept_log(console)?.recent_call(record)
 }
 
-/// Returns the audit log if the settings in force allow the server to keep recent calls in memory,
-/// or `None` otherwise.
+/// Returns the audit log, which keeps recent calls in memory, or `None` if the settings in force
+/// forbid keeping them.
 pub(super) fn kept_log(console: &WebConsole) -> Option<Arc<AuditLog>> {
     let is_kept = keeps_recent_calls(&(console.sources.settings)());
     is_kept.then(|| console.sources.host.audit())
 }
 
-/// Returns the numbers of changed lines as text, such as `+1 −2 lines`.
+/// Returns the numbers of added and removed lines as text, such as `+1 −2 lines`.
 pub(super) fn changed_lines_text(counts: ChangedLineCounts) -> String {
     let ChangedLineCounts { added, removed } = counts;
     format!("+{added} −{removed} lines")
@@ -234,7 +235,8 @@ fn explanation_link(
     }
 }
 
-/// Returns the recorded arguments of the call of `record`, or `None` if none were recorded.
+/// Returns the arguments of the call of `record` that the audit log contains, or `None` if it
+/// contains no arguments.
 fn recorded_input(
     console: &WebConsole,
     session: &ConsoleSession,
@@ -252,7 +254,8 @@ fn recorded_input(
     Some(json!({ name: subject }))
 }
 
-/// Returns an HTML link to the list of calls by the caller of `record` with the given `subject`.
+/// Returns an HTML link to the list of calls by the same caller as `record` with the given
+/// `subject`, such as a path.
 fn related(record: &ParsedAuditRecord, subject: &str) -> Markup {
     let address = format!(
         "/console/calls?caller={}&subject={}",

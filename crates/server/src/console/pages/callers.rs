@@ -1,4 +1,4 @@
-//! Page about callers and keys: usage, last calls and expiry.
+//! Page of the console about callers and keys: usage, last calls and expiry.
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
@@ -72,7 +72,8 @@ struct MostActiveCallers {
     others: usize,
 }
 
-/// Returns the callers with the most calls since the time `since`.
+/// Returns the callers with the most calls since the time `since`. Fails if the index cannot be
+/// read.
 fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<MostActiveCallers> {
     let mut all = index.caller_totals(&[CallGrouping::Caller], since)?;
     let others = all.len().saturating_sub(CALLERS_MAX);

@@ -1,4 +1,4 @@
-//! Page with a filtered table of calls.
+//! Page of the console with a filtered table of calls.
 
 use std::collections::BTreeSet;
 
@@ -117,8 +117,8 @@ pub(super) async fn list(
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
 }
 
-/// Returns the distinct outcomes of the calls in the last seven days, as suggestions for the
-/// filter.
+/// Returns the distinct outcomes of the calls in the last seven days. The page suggests them for
+/// the outcome filter.
 async fn outcomes(console: &WebConsole) -> BTreeSet<String> {
     let since = Timestamp::now() - SignedDuration::from_hours(7 * 24);
     let query = move |index: &AuditIndex| index.outcomes(since);
@@ -220,12 +220,12 @@ fn call_link(record: &ParsedAuditRecord, content: &Markup) -> Markup {
     }
 }
 
-/// Returns the name of a caller in HTML, as a link to its calls.
+/// Returns the name of a caller in HTML, as a link to the calls of this caller.
 pub(super) fn caller_link(caller: &str) -> Markup {
     html! { a href=(format!("/console/calls?caller={}", encode(caller))) { (caller) } }
 }
 
-/// Returns the name of `tool` in HTML as callers see it, as a link to its calls.
+/// Returns the name of `tool` in HTML as callers see it, as a link to the calls of this tool.
 fn tool_link(tool: &str) -> Markup {
     let tool = fold_name(tool);
     html! { a href=(format!("/console/calls?tool={}", encode(&tool))) { (tool) } }

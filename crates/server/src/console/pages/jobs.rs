@@ -1,4 +1,4 @@
-//! Pages about the jobs of all callers: state, output, files and questions.
+//! Pages of the console about the jobs of all callers: state, output, files and questions.
 
 use maud::{Markup, html};
 use toolgate_contract::printable::escape_lines;
@@ -16,7 +16,7 @@ use crate::console::{WebConsole, job_views, problem};
 
 /// Number of jobs on a console page.
 const PAGE_SIZE: usize = 50;
-/// Largest part of a job's output that the console shows, in bytes.
+/// Maximum size of a job's output that the console shows, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Number of bytes at the start of a job's events in which the console searches for output.
 const EVENTS_BYTES_MAX: usize = 1 << 20;

@@ -24,7 +24,7 @@ use crate::telemetry::call_lines::duration_text;
 
 /// Length of the period whose calls the console's overview summarizes.
 const WINDOW: SignedDuration = SignedDuration::from_mins(5);
-/// Maximum number of recent calls from which the console computes durations.
+/// Maximum number of recent calls from which the console computes typical durations.
 const SAMPLE_MAX: usize = 1000;
 /// Number of hours in the chart of calls on the console's overview.
 const HOURS: u32 = 24;
@@ -36,7 +36,7 @@ const SUMMARY_LINES_MAX: usize = 12;
 const UPSTREAMS_MAX: usize = 10;
 /// Maximum number of questions to connected clients on the console's overview.
 const QUESTIONS_MAX: usize = 10;
-/// Outcome of a call in the audit log that ended with a question to its client.
+/// Outcome in the audit log of a call that ended with a question to its client.
 pub(super) const ASKS: &str = "asks";
 /// Maximum number of tools in the list of tools with the most failures on the console's overview.
 const FAILING_MAX: usize = 5;
@@ -143,7 +143,8 @@ fn recent_calls(
     })
 }
 
-/// Returns the tools with the most failed calls among those that the filter `failed` selects.
+/// Returns the tools with the most failed calls among the calls that the filter `failed` selects.
+/// Fails if the index cannot be read.
 fn failing_tools(
     index: &AuditIndex,
     failed: &AuditRecordFilter,
@@ -173,8 +174,8 @@ fn failing_tools(
     Ok(tools)
 }
 
-/// Returns the most frequent error of the failed calls in `records`, which are sorted from the
-/// newest to the oldest.
+/// Returns the most frequent error of the failed calls in `records`, or `None` if there is none.
+/// The records must be sorted from the newest to the oldest.
 fn most_frequent_error(records: &[ParsedAuditRecord]) -> Option<FrequentToolError> {
     let mut errors: Vec<FrequentToolError> = Vec::new();
     for record in records.iter().filter(|record| record.outcome != ASKS) {
@@ -204,7 +205,7 @@ async fn newest_jobs(console: &WebConsole) -> Vec<JobSnapshot> {
     jobs.list(None, None, JOBS_MAX).await.map(|page| page.jobs).unwrap_or_default()
 }
 
-/// Returns the open questions to connected clients in HTML, with forms that answer them.
+/// Returns the open questions to connected clients in HTML, with forms that answer these questions.
 fn questions(console: &WebConsole, session: &ConsoleSession) -> Markup {
     let (oldest, count) = console.questions.oldest(QUESTIONS_MAX);
     html! {
@@ -271,7 +272,8 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     }
 }
 
-/// Returns the jobs and upstreams in HTML that need a person, such as jobs with a question.
+/// Returns the jobs and upstreams in HTML that need the attention of a person, such as jobs with a
+/// question.
 fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport, now: Timestamp) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();

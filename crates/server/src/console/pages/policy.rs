@@ -183,8 +183,8 @@ fn advice(console: &WebConsole, settings: &Config, caller: &str, tool: &str, rul
     }
 }
 
-/// Returns the path of the settings file. If the server has none, returns the default path in the
-/// workspace.
+/// Returns the path of the settings file. If the server has no settings file, returns the default
+/// path in the workspace.
 fn settings_file(console: &WebConsole, settings: &Config) -> String {
     let file = settings.source.as_ref().map(|source| source.file.clone());
     let file = file.unwrap_or_else(|| console.sources.root.join(SETTINGS_FILE_NAME));
@@ -207,7 +207,8 @@ fn trust_advice(console: &WebConsole, settings: &Config) -> Markup {
     }
 }
 
-/// Returns the name of a policy rule without the suffix that marks a rule whose expression failed.
+/// Returns the name of a policy rule without the suffix that marks a rule whose expression could
+/// not be evaluated.
 fn plain_name(rule: &str) -> &str {
     rule.strip_suffix(" (failed)").unwrap_or(rule)
 }
@@ -227,8 +228,8 @@ fn allowing_rule(caller: &str, tool: &str) -> String {
     format!("[[policy.rules]]\n{}", as_toml(&rule))
 }
 
-/// Returns the lines of the `[tools]` settings that would allow calls of `tool`, if `rule` is the
-/// built-in rule of one of these settings. Returns `None` for any other rule.
+/// Returns the lines of the `[tools]` settings that would allow calls of `tool`, if `rule` stands
+/// for one of these settings, such as `tools.deny`. Returns `None` for any other rule.
 fn setting_lines(settings: &Config, tool: &str, rule: &str) -> Option<String> {
     let tools = &settings.tools;
     // TOML writes such lists of strings like JSON.

@@ -123,8 +123,8 @@ fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {
     }
 }
 
-/// Returns a note in HTML about the settings that a table omits because it would have more than
-/// [`ROWS_MAX`] rows. `count` is the number of all settings.
+/// Returns a note in HTML that a table omits settings because it would have more than [`ROWS_MAX`]
+/// rows. `count` is the number of all settings.
 fn others(count: usize) -> Markup {
     html! {
         @if count > ROWS_MAX {
@@ -133,7 +133,8 @@ fn others(count: usize) -> Markup {
     }
 }
 
-/// Returns the value of the setting `name` in HTML, unless it may be secret.
+/// Returns the value of the setting `name` in HTML. For settings that may contain secrets, returns
+/// the word `set` instead.
 fn value(table: &toml::Table, name: &str) -> Markup {
     let (section, key) = name.split_once('.').unwrap_or((name, ""));
     if PRIVATE_SECTIONS.contains(&section) {

@@ -22,7 +22,7 @@ const READS: &str = "reads";
 const PAGE_SIZE: usize = 100;
 /// Maximum number of characters of a tool's description in the console's list.
 const SUMMARY_CHARS_MAX: usize = 160;
-/// Largest part of a tool's result that the console shows, in bytes.
+/// Maximum size of a tool's result that the console shows, in bytes.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 
 pub(super) fn list(

@@ -1,4 +1,4 @@
-//! Pages about upstreams: state, last error, tools, durations of calls and pins.
+//! Pages of the console about upstreams: state, last error, tools, durations of calls and pins.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::telemetry::call_lines::duration_text;
 /// Path of the console's list of upstreams.
 pub(super) const SECTION: &str = "/console/upstreams";
 
-/// Text about an upstream to which the server has not sent any request.
+/// Text for an upstream to which the server has not sent a request yet.
 const NOT_TRIED: &str = "toolgate has sent no request, because no caller has needed this upstream \
                          since the server started. Reconnect sends a request.";
 

@@ -21,7 +21,7 @@ pub(super) struct CallEventStream {
     pub(super) _presence: Option<ClientPresenceGuard>,
 }
 
-/// State of a call whose events are streamed: running or finished.
+/// State of a call whose events are streamed to the client.
 pub(super) enum CallWorkState {
     /// The call is still running in this task.
     Running(JoinHandle<Option<CallAnswer>>),

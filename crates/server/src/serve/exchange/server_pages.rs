@@ -18,13 +18,13 @@ pub(crate) struct ServerPages {
 }
 
 impl ServerPages {
-    /// Returns true if `path` is the path of one of the server's own pages, and the server serves
-    /// this page.
+    /// Returns true if `path` is the path of one of the server's own pages, and the page is
+    /// enabled.
     pub(super) fn serve(&self, path: &str) -> bool {
         self.metrics_page(path).is_some() || self.console_at(path).is_some()
     }
 
-    /// Returns true if `path` is a page that accepts submitted forms.
+    /// Returns true if `path` is the path of a page that accepts submitted forms.
     pub(super) fn accepts_form_at(&self, path: &str) -> bool {
         self.console_at(path).is_some() && WebConsole::takes_forms_at(path)
     }

@@ -1,4 +1,4 @@
-//! Open sessions: looks them up, resumes them and assigns their ids.
+//! Looks up, resumes and registers the sessions of HTTP clients.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::sessions::session::ClientSession;
 use crate::sync::lock_mutex;
 
 impl HttpEndpoints {
-    /// Returns the open session `id`, if it belongs to `caller` and `dialect`.
+    /// Returns the open session `id`, or `None` unless it belongs to `caller` and `dialect`.
     pub(super) fn find_session(
         &self,
         id: &str,
@@ -31,7 +31,8 @@ impl HttpEndpoints {
     }
 
     /// Resumes the session `id` of `caller` from the sealed content of the id. Used if this server
-    /// has forgotten the session, or if another replica with the same key opened it.
+    /// has forgotten the session, or if another replica with the same key opened it. Returns `None`
+    /// if the id is invalid.
     pub(super) fn resume_session(
         &self,
         id: &str,

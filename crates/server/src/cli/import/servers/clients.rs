@@ -1,4 +1,4 @@
-//! Reads the files of MCP clients.
+//! Reads the settings files of MCP clients.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,16 @@ use toolgate_contract::strip_byte_order_mark;
 use crate::cli::clients::{CLIENTS, KnownMcpClient};
 use crate::cli::complain;
 
-/// Settings files that are imported together: those of one client, or one file that the user named.
+/// Settings files that are imported together: all files of a client, or a single file that the user
+/// named.
 pub(super) struct ClientSettingsFiles {
     pub(super) files: Vec<(PathBuf, Value)>,
 }
 
-/// The clients' settings files that were read.
+/// Settings files of clients, after reading them from disk.
 pub(super) struct LoadedClientSettings {
     pub(super) clients: Vec<ClientSettingsFiles>,
-    /// True if one of the files could not be read. The failure was already reported.
+    /// True if one of the files could not be read. The reason was already printed.
     pub(super) has_broken: bool,
 }
 
@@ -79,7 +80,8 @@ impl LoadedClientSettings {
     }
 }
 
-/// Reads a settings file of a client as JSON. Returns `None` if it does not exist.
+/// Reads the settings file of a client at `path`, in TOML or JSON, as JSON. Returns `None` if it
+/// does not exist, and fails if it is invalid.
 #[allow(clippy::disallowed_methods, reason = "the user's own files")]
 fn read_file(path: &Path) -> anyhow::Result<Option<Value>> {
     let text = match std::fs::read_to_string(path) {

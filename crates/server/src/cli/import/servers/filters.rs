@@ -26,7 +26,7 @@ const OFF_LISTS: [&str; 5] = [
 /// JSON pointers to the lists in clients' settings that enable only the listed servers.
 const ON_LISTS: [&str; 2] = ["/mcp/allowed", "/allowMCPServers"];
 /// JSON pointers to filters in clients' settings that apply to the tools of all servers, or to some
-/// profiles. They are not imported.
+/// profiles. The import reports these filters and does not apply them.
 const OTHER_FILTERS: [&str; 10] = [
     "/tools/exclude",
     "/tools/core",
@@ -51,7 +51,8 @@ pub(super) struct ClientSettingsFilters {
     off: Vec<String>,
     /// Names of the only enabled servers, or `None` if the client has no such list.
     on: Option<Vec<String>>,
-    /// Tools that the client denies, as `mcp__SERVER__TOOL` or `mcp__SERVER`.
+    /// Tools that the client denies, as `mcp__SERVER__TOOL`, or `mcp__SERVER` for all tools of a
+    /// server.
     denied: Vec<String>,
 }
 
@@ -110,7 +111,8 @@ fn denied_servers(content: &Value) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| entry["serverName"].as_str()).map(str::to_owned)
 }
 
-/// Returns the filters in the settings `content` of a client that are not imported.
+/// Returns the JSON pointers of the filters in the settings `content` of a client that the import
+/// does not apply.
 pub(super) fn other_filters(content: &Value) -> Vec<&'static str> {
     let has = |place: &&&str| match content.pointer(place) {
         None | Some(Value::Null) => false,
@@ -157,9 +159,9 @@ pub(super) fn included_tools(server: &Map<String, Value>) -> Option<Vec<String>>
     })
 }
 
-/// Returns the last part of a TOML comment, which lists the tools that the upstream's `table`
-/// excludes. The comment is for readers who do not know that an entry with `!` excludes a tool.
-/// Returns an empty text if no tool is excluded.
+/// Returns the end of a TOML comment, which lists the tools that the upstream's `table` excludes.
+/// The comment helps readers who do not know that an entry with `!` excludes a tool. Returns an
+/// empty text if no tool is excluded.
 pub(super) fn excluded_tools_note(table: &toml::Table) -> String {
     let tools = table.get("tools").and_then(toml::Value::as_array);
     let entries = tools.into_iter().flatten().filter_map(toml::Value::as_str);
@@ -177,7 +179,8 @@ pub(super) fn excluded_tools(server: &Map<String, Value>) -> Vec<String> {
     listed.chain(off).collect()
 }
 
-/// Returns true if the filter `key` of a server's entry can be imported completely.
+/// Returns true if the filter `key` with this `value`, in a server's entry, can be imported
+/// completely.
 pub(super) fn is_read_filter(key: &str, value: &Value) -> bool {
     let includes = INCLUDE_KEYS.contains(&key);
     let is_read = |tool: &Value| {
@@ -192,7 +195,8 @@ pub(super) fn is_read_filter(key: &str, value: &Value) -> bool {
     }
 }
 
-/// Returns the name of a tool in a list of a client's settings: a text, or an object with a `name`.
+/// Returns the name of `tool`, an item of a list in a client's settings: a text, or an object with
+/// a `name`. Returns `None` for any other item.
 fn tool_name(tool: &Value) -> Option<String> {
     tool.as_str().or_else(|| tool["name"].as_str()).map(str::to_owned)
 }
