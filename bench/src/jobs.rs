@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, JobId, JobState, ResultText, ToolId, ToolOutput, ToolRunStatus};
-use toolgate_host::{JobEnd, JobQuestionContext, JobStore, NewJob, SqliteStore};
+use toolgate_host::{JobEnd, JobQuestionState, JobStore, NewJob, SqliteStore};
 
 use crate::child::{BenchServerProcess, PipedProcess, start_server};
 use crate::http::{BenchHttpConnection, runtime};
@@ -299,7 +299,7 @@ fn new_job(number: u128) -> NewJob {
         priority: 0,
         created: Timestamp::now(),
         keep: Duration::from_secs(24 * 3600),
-        answers: JobQuestionContext::default(),
+        answers: JobQuestionState::default(),
         lane: None,
     }
 }

@@ -26,10 +26,10 @@ use crate::setup;
 use crate::shell::{build, checkout};
 use client::run_client_suite;
 use fleet::TestedFleet;
-use matrix::RevisionPairOutcome;
+use matrix::GatewayPairOutcome;
 use server::ConformanceServerProcess;
 use suite::{ConformanceScenario, ConformanceSuite, ScenarioCheck, ScenarioCheckOutcome};
-use through::{ConformanceClient, ExampleConnection};
+use through::{ConformanceClient, ExampleServerConnection};
 
 pub(crate) use driver::drive;
 
@@ -195,11 +195,11 @@ fn report_counts(tallies: &[(&str, ScenarioCheckCounts)]) -> anyhow::Result<()> 
 fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = ConformanceSuite::installed()?;
     let all = suite.scenarios()?;
-    let is_selected = |edge: &ExampleConnection| {
+    let is_selected = |edge: &ExampleServerConnection| {
         let name = edge.to_string();
         options.edge.as_ref().is_none_or(|part| name.contains(part.as_str()))
     };
-    let edges = Mutex::new(ExampleConnection::all().filter(is_selected));
+    let edges = Mutex::new(ExampleServerConnection::all().filter(is_selected));
     let next_edge = || edges.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run_edges = || {
         let mut pairs = Vec::new();
@@ -230,11 +230,11 @@ fn test_gateway(options: &ConformanceOptions) -> anyhow::Result<()> {
 /// Starts toolgate with the example as its upstream over `edge`, and runs the selected clients
 /// against toolgate.
 fn test_edge(
-    edge: ExampleConnection,
+    edge: ExampleServerConnection,
     suite: &ConformanceSuite,
     all: &[ConformanceScenario],
     options: &ConformanceOptions,
-) -> anyhow::Result<Vec<RevisionPairOutcome>> {
+) -> anyhow::Result<Vec<GatewayPairOutcome>> {
     let folder = ConformanceTempFolder::create()?;
     let gateway = edge.start_gateway(&folder.0)?;
     eprintln!("\n==> conformance against {}, with {edge} upstream", gateway.server.url);
@@ -260,7 +260,7 @@ fn test_edge(
         client_gateway.map_or(Ok(()), ConformanceServerProcess::stop)?;
         let ScenarioCheckCounts { passed, failed, .. } = tally;
         println!("{client}, {edge} upstream: {passed} passed, {failed} failed");
-        pairs.push(RevisionPairOutcome { client, edge, tally, left_out: left_out.len() });
+        pairs.push(GatewayPairOutcome { client, edge, tally, left_out: left_out.len() });
     }
     gateway.stop()?;
     folder.close(options.keep)?;

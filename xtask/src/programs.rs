@@ -12,9 +12,9 @@ use crate::shell::{build, cargo, checkout, run};
 pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
     let (release, words) = without(words, "--release");
     let server = if release || words.iter().any(|word| word == "--resources") {
-        ExampleProgramServer::Release
+        TestedToolgateBuild::Release
     } else {
-        ExampleProgramServer::Debug
+        TestedToolgateBuild::Debug
     };
     start("toolgate-attack", words, "--bin", server)
 }
@@ -28,13 +28,13 @@ pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
         setup::haproxy()?;
         setup::faketime()?;
     }
-    let server = if debug { ExampleProgramServer::Debug } else { ExampleProgramServer::Release };
+    let server = if debug { TestedToolgateBuild::Debug } else { TestedToolgateBuild::Release };
     start("toolgate-chaos", words, "--server", server)
 }
 
 /// Build of toolgate that a program tests if its arguments name no executable.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ExampleProgramServer {
+enum TestedToolgateBuild {
     /// Build of the tests, in the folder of the program.
     Debug,
     Release,
@@ -46,7 +46,7 @@ fn start(
     program: &str,
     mut words: Vec<String>,
     file_flag: &str,
-    server: ExampleProgramServer,
+    server: TestedToolgateBuild,
 ) -> anyhow::Result<()> {
     if let Some(at) = words.iter().position(|word| word == file_flag) {
         // The program runs in the checkout, wherever this does.
@@ -54,7 +54,7 @@ fn start(
             *file = absolute(&*file)?.display().to_string();
         }
         build_only(program)?;
-    } else if server == ExampleProgramServer::Release {
+    } else if server == TestedToolgateBuild::Release {
         run(&cargo(), &["build", "--locked", "--package", "toolgate", "--release"])?;
         build_only(program)?;
         let file = checkout().join("target/release/toolgate");

@@ -20,7 +20,7 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{ClientConversation, Dialect, ParsedFrame, ServerInfo};
 use toolgate_host::{
-    AuditDestination, AuditFileSettings, AuditLog, CallLimits, CallRate, Catalog, Gate,
+    AuditDestination, AuditFileSettings, AuditLog, CallLimits, CallRateLimit, Catalog, Gate,
     GateSettings, Host, IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
 };
 
@@ -208,7 +208,8 @@ fn gate() -> Gate {
         ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("the rules are valid");
     let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("the rules are valid");
     let unlimited = NonZeroU32::new(1_000_000_000).expect("some");
-    let rate = CallRate { tools: "*".to_owned(), calls: unlimited, per: Duration::from_secs(1) };
+    let rate =
+        CallRateLimit { tools: "*".to_owned(), calls: unlimited, per: Duration::from_secs(1) };
     let limits = CallLimits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
     let limits = limits.expect("sound rates");
     let audit_file = AuditFileSettings::with_defaults("/dev/null".into(), "/nowhere".as_ref());

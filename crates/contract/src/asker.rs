@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct QuestionAsker {
     supported: QuestionSupport,
-    memory: Arc<Mutex<AskerMemory>>,
+    memory: Arc<Mutex<QuestionAskerState>>,
     /// True if the caller sent the answers before any question was asked. Consents among such
     /// answers do not count.
     answers_unasked: bool,
@@ -25,7 +25,7 @@ pub struct QuestionAsker {
 
 /// The answers and the note of a call, which all copies of its asker share.
 #[derive(Default)]
-struct AskerMemory {
+struct QuestionAskerState {
     /// The caller's answers so far.
     answers: ClientAnswers,
     /// A note that the tool stores for its next run, which will have the answers.
@@ -63,7 +63,7 @@ impl QuestionAsker {
     /// Creates a question asker for a caller that makes the call again with the answers. `given`
     /// are the answers so far.
     pub fn on_repeat(supported: QuestionSupport, given: ClientAnswers) -> Self {
-        let memory = AskerMemory { answers: given, note: None };
+        let memory = QuestionAskerState { answers: given, note: None };
         Self {
             supported,
             memory: Arc::new(Mutex::new(memory)),
@@ -143,7 +143,7 @@ impl QuestionAsker {
         self.lock_memory().answers.clone()
     }
 
-    fn lock_memory(&self) -> MutexGuard<'_, AskerMemory> {
+    fn lock_memory(&self) -> MutexGuard<'_, QuestionAskerState> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

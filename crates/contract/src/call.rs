@@ -43,7 +43,7 @@ pub struct ToolCall {
     pub time_limit: Option<Duration>,
     /// Value that [`Tool::prepare`](crate::Tool::prepare) stored for this call, such as a request
     /// that was already started.
-    pub started_work: PreparedCallWork,
+    pub started_work: PreparedCallValue,
 }
 
 /// Metadata that a client sends with a call.
@@ -73,19 +73,19 @@ pub struct CallMetadata {
 /// call, such as a request that was already started. Clones share the slot. Dropping the last clone
 /// drops the value.
 #[derive(Clone, Default)]
-pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
+pub struct PreparedCallValue(Option<Arc<Mutex<Option<TypeErasedCallValue>>>>);
 
 /// Value in the slot of a call, without its static type.
-type TypeErasedCallWork = Box<dyn Any + Send>;
+type TypeErasedCallValue = Box<dyn Any + Send>;
 
-impl PreparedCallWork {
+impl PreparedCallValue {
     /// Creates an empty slot, in which [`Tool::prepare`](crate::Tool::prepare) can store a value.
     /// The default has no slot.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Option<TypeErasedCallWork>>> {
+    fn lock(&self) -> Option<MutexGuard<'_, Option<TypeErasedCallValue>>> {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -151,7 +151,7 @@ pub struct ToolContext {
     pub as_job: bool,
     /// Value that [`Tool::prepare`](crate::Tool::prepare) stored for this call, such as a request
     /// that was already started.
-    pub started_work: PreparedCallWork,
+    pub started_work: PreparedCallValue,
     /// The number of bytes that the caller may still write.
     pub write_budget: WriteBudget,
     /// True if the caller may call [`OUTPUT_TOOL`], so that a result may refer to it. Always false
@@ -169,7 +169,7 @@ impl ToolContext {
         let asker = QuestionAsker::none();
         let write_budget = WriteBudget::unlimited();
         let sandbox_report = SandboxReport::default();
-        let started_work = PreparedCallWork::default();
+        let started_work = PreparedCallValue::default();
         let trace = None;
         let session = None;
         let via = None;

@@ -48,7 +48,7 @@ pub struct CallEnvelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeError {
     /// Canonical error code, one of five.
-    pub code: CanonicalErrorCode,
+    pub code: EnvelopeErrorCode,
     /// A sentence about the error for the caller.
     pub message: String,
     /// Further details of the error: an object.
@@ -101,7 +101,7 @@ pub struct EnvelopeMetadata {
 /// The error codes of envelopes, each with an HTTP status and a JSON-RPC error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum CanonicalErrorCode {
+pub enum EnvelopeErrorCode {
     /// The request is invalid.
     InvalidInput,
     /// The tool's output violates the tool's schema.
@@ -119,7 +119,7 @@ impl CallEnvelope {
     pub const VERSION: &str = "0.1.0";
 }
 
-impl CanonicalErrorCode {
+impl EnvelopeErrorCode {
     /// All canonical error codes.
     pub const ALL: [Self; 5] = [
         Self::InvalidInput,
@@ -237,7 +237,7 @@ impl EnvelopeError {
             | CallError::Mismatch { .. }
             | CallError::Refused { .. } => Some(json!({ "reason": error.reason() })),
         };
-        Self { code: CanonicalErrorCode::from_error(error), message: error.to_string(), details }
+        Self { code: EnvelopeErrorCode::from_error(error), message: error.to_string(), details }
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_status_and_code() {
-        let rows = CanonicalErrorCode::ALL.map(|one| {
+        let rows = EnvelopeErrorCode::ALL.map(|one| {
             format!(
                 "{} {} {} {}",
                 one.as_str(),
@@ -322,7 +322,7 @@ mod tests {
             "INTERNAL_ERROR 500 -32603 true",
         ];
         assert_eq!(rows, table);
-        for one in CanonicalErrorCode::ALL {
+        for one in EnvelopeErrorCode::ALL {
             assert_eq!(serde_json::to_value(one).expect("JSON"), one.as_str());
         }
     }

@@ -39,7 +39,7 @@ pub use asker::{ConsumeRequestStateFn, QuestionAsker, QuestionSender};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
     CallEvent, CallEventSink, CallMetadata, LogLevel, OUTPUT_TOOL, OutputStreamKind,
-    PreparedCallWork, ProducedFile, ResultText, ToolCall, ToolContext, ToolOutput, log_text,
+    PreparedCallValue, ProducedFile, ResultText, ToolCall, ToolContext, ToolOutput, log_text,
 };
 pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};
@@ -49,7 +49,7 @@ pub use content::{
     MetaFields, PromptMessage, ResourceContents, ResourceData, ResourceSpec, ResourceTemplate,
 };
 pub use envelope::{
-    CallEnvelope, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata, EnvelopeRequestInfo,
+    CallEnvelope, EnvelopeError, EnvelopeErrorCode, EnvelopeMetadata, EnvelopeRequestInfo,
     canonical_json, canonical_json_len,
 };
 pub use error::{CallError, ToolError, ToolErrorKind, ToolFuture, ValidationProblem};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::{
-    ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema, MetaFields, PreparedCallWork,
+    ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema, MetaFields, PreparedCallValue,
     ResultText, ToolContext, ToolError, ToolFuture, ToolId, ToolOutput, ToolRunStatus, ToolSpec,
     exact_json, schema_of,
 };
@@ -201,7 +201,7 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Returns true if [`AnyTool::prepare`] has already finished the work, so that no job is
     /// needed.
-    fn is_done(&self, _ahead: &PreparedCallWork) -> bool {
+    fn is_done(&self, _ahead: &PreparedCallValue) -> bool {
         false
     }
     /// Runs the tool on input that satisfies its schema.
@@ -263,7 +263,7 @@ impl AnyTool for SpecOverrideTool {
         self.tool.has_prepare()
     }
 
-    fn is_done(&self, ahead: &PreparedCallWork) -> bool {
+    fn is_done(&self, ahead: &PreparedCallValue) -> bool {
         self.tool.is_done(ahead)
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_contract::{
-    CallEnvelope, CallError, CallMetadata, Caller, CanonicalErrorCode, EnvelopeError,
+    CallEnvelope, CallError, CallMetadata, Caller, EnvelopeError, EnvelopeErrorCode,
     EnvelopeMetadata, EnvelopeRequestInfo, FrameMetadata, MessageFrame, Reply,
 };
 
@@ -71,7 +71,7 @@ impl Dialect for EnvelopeDialect {
     fn upgrade(&self, _head: &FrameMetadata) -> Result<WebSocketPurpose, Reply> {
         let message = "WebSockets are not supported; use HTTP".to_owned();
         let mut reply = refusal_reply(&CallError::NotFound { message });
-        reply.status = CanonicalErrorCode::NotFound.http_status();
+        reply.status = EnvelopeErrorCode::NotFound.http_status();
         Err(reply)
     }
 }

@@ -116,7 +116,7 @@ pub trait Dialect: Send + Sync + 'static {
     /// Returns the kind of an HTTP request in an HTTP+SSE conversation (MCP 2024-11-05), in which
     /// one request opens a stream and further requests send messages. Returns `None` for all other
     /// requests.
-    fn duplex(&self, _head: &FrameMetadata) -> Option<DuplexRequestKind> {
+    fn duplex(&self, _head: &FrameMetadata) -> Option<HttpSseRequestKind> {
         None
     }
     /// Returns the path to which the client of the HTTP+SSE conversation `id` posts its messages.
@@ -142,7 +142,7 @@ pub trait Dialect: Send + Sync + 'static {
 /// The kind of an HTTP request in an HTTP+SSE conversation, in which each direction has its own
 /// requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DuplexRequestKind {
+pub enum HttpSseRequestKind {
     /// The request opens the stream of messages to the client.
     Open,
     /// The request carries one message of the client.

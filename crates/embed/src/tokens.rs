@@ -54,17 +54,17 @@ impl Tokenizer {
         /// Settings of a tokenizer in `tokenizer_config.json`.
         #[derive(Deserialize)]
         #[serde(default)]
-        struct TokenizerFile {
+        struct TokenizerConfig {
             do_lower_case: bool,
             strip_accents: Option<bool>,
             tokenize_chinese_chars: bool,
         }
-        impl Default for TokenizerFile {
+        impl Default for TokenizerConfig {
             fn default() -> Self {
                 Self { do_lower_case: true, strip_accents: None, tokenize_chinese_chars: true }
             }
         }
-        let file_content: TokenizerFile =
+        let file_content: TokenizerConfig =
             read_optional_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
         let normalizer = TokenNormalizer {
             clean_text: true,

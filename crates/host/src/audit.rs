@@ -34,7 +34,7 @@ use file::ChainedAuditLog;
 use queue::{AuditRecordQueue, AuditRecordSink};
 
 pub use arguments::AuditArgumentDetail;
-pub(crate) use byte_size::AuditSizeEstimate;
+pub(crate) use byte_size::AuditedPayload;
 pub use call_record::{AuditRecordFilter, ParsedAuditRecord};
 pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]

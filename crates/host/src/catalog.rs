@@ -17,7 +17,7 @@ use crate::schemas::{SchemaRegistry, ToolIoValidators, ToolSchemaDirection};
 pub(crate) use live_catalog::ReplaceableCatalog;
 pub use live_catalog::{CatalogReadinessCheck, UnavailableTool};
 pub use tool_index::estimate_tokens;
-pub(crate) use tool_index::{CallerToolVisibility, CatalogSearchIndex, ServerDescriptionMap};
+pub(crate) use tool_index::{CallerVisibilityKey, CatalogSearchIndex, ServerDescriptionMap};
 
 /// Maximum number of characters of an unknown name that an error repeats, and longest name that is
 /// compared with known names.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnvelope, CallError, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata,
+    CallEnvelope, CallError, EnvelopeError, EnvelopeErrorCode, EnvelopeMetadata,
     EnvelopeRequestInfo, TraceContext, ValidationProblem, canonical_json_len, exact_json,
 };
 
@@ -218,7 +218,7 @@ impl EnvelopeBuilder {
 /// Returns the error that replaces an envelope which violates its schema.
 fn schema_violation(problems: &[ValidationProblem]) -> EnvelopeError {
     EnvelopeError {
-        code: CanonicalErrorCode::InvalidOutput,
+        code: EnvelopeErrorCode::InvalidOutput,
         message: "the envelope does not match its schema; see the server's log".to_owned(),
         details: Some(json!({ "reason": "invalid_envelope", "problems": problems })),
     }

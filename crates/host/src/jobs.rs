@@ -38,23 +38,23 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{JobId, JobState, PreparedCallWork};
+use toolgate_contract::{JobId, JobState, PreparedCallValue};
 
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
     FleetCredentialLock, FleetCredentialState, FleetCredentials, FleetDurability, FleetReport,
     FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetSessionMessages,
     FleetStatus, NewSessionMessage, PostgresStore, PostgresStoreSettings, SessionDigest,
-    SessionMessageNotifications, SessionMessageOutcome, SessionTag, SettingsDigests, StoredSessionMessage, session_tag,
+    SessionMessageNotifications, SessionMessageOutcome, SessionTag, SettingsDigests,
+    StoredSessionMessage, session_tag,
 };
 pub(crate) use resources::resources;
 pub use shared_folder::{FleetLargeFileLocation, LargeFileStore};
 pub use shared_sessions::SharedSessions;
 pub use sqlite::SqliteStore;
 pub use store::{
-    ClaimableJobGroup, DeadServerJob, JobClaim, JobEnd, JobQuestionContext, JobStore,
-    JobStoreError, NewJob, RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter,
-    TimedJobEvent,
+    AdoptableJob, ClaimableJobQueue, JobClaim, JobEnd, JobQuestionState, JobStore, JobStoreError,
+    NewJob, RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 pub use tools::JobsToolHandle;
 pub(crate) use tools::tools;
@@ -373,7 +373,7 @@ impl JobServiceState {
 
     /// Registers the job `id` as a job of this server. `ahead` is work that was begun before the
     /// job was accepted.
-    fn register(&self, id: JobId, last_event: u64, ahead: PreparedCallWork) -> Arc<UnfinishedJob> {
+    fn register(&self, id: JobId, last_event: u64, ahead: PreparedCallValue) -> Arc<UnfinishedJob> {
         let live = UnfinishedJob::new(id, self.stopping.child_token(), last_event, ahead);
         self.lock_live().insert(id, live.clone());
         self.registered.notify_one();

@@ -58,18 +58,18 @@ pub use catalog::{
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
-    ClaimableJobGroup, DeadServerJob, FleetCredentialLock, FleetCredentialState, FleetCredentials,
+    AdoptableJob, ClaimableJobQueue, FleetCredentialLock, FleetCredentialState, FleetCredentials,
     FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerProfile,
     FleetServerRole, FleetServerStatus, FleetSessionMessages, FleetStatus, JobClaim, JobEnd,
-    JobQuestionContext, JobService, JobSettings, JobStore, JobStoreError, JobStoreKind,
+    JobQuestionState, JobService, JobSettings, JobStore, JobStoreError, JobStoreKind,
     JobsToolHandle, LargeFileStore, NewJob, NewSessionMessage, PostgresStore,
-    PostgresStoreSettings, RequestToJobOwner, SessionDigest, SessionMessageNotifications, SessionMessageOutcome,
-    SessionTag, SettingsDigests, SharedSessions, SqliteStore, StartedJob, StoredSessionMessage,
-    TakenOverJobs, TakeoverFilter, TimedJobEvent, session_tag,
+    PostgresStoreSettings, RequestToJobOwner, SessionDigest, SessionMessageNotifications,
+    SessionMessageOutcome, SessionTag, SettingsDigests, SharedSessions, SqliteStore, StartedJob,
+    StoredSessionMessage, TakenOverJobs, TakeoverFilter, TimedJobEvent, session_tag,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
 pub use limits::{
-    CallLimits, CallRate, CallerByteRate, RateBucket, RateBucketGrant, RateOutagePolicy,
+    CallLimits, CallRateLimit, CallerByteRate, RateBucket, RateBucketGrant, RateOutagePolicy,
 };
 pub use pipeline::call_observer::{
     CallObserver, CallSpan, CallTarget, ObservedCallEnd, ObservedCallStart,

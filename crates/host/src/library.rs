@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use toolgate_contract::{
     AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, CompletionCandidates, CompletionRequest,
-    CompletionTarget, HostAnswer, KeepActiveGuard, PreparedCallWork, PromptArgument,
+    CompletionTarget, HostAnswer, KeepActiveGuard, PreparedCallValue, PromptArgument,
     PromptArguments, PromptPage, PromptSource, ResourceCursor, ResourcePage, ResourceSource,
     ResourceTemplate, SkillSource, ToolCall, ToolSpec, UriClaimStrength, ValidationProblem,
 };
@@ -493,7 +493,7 @@ fn copy_call(call: &ToolCall) -> ToolCall {
         asker: call.asker.clone(),
         time_limit: call.time_limit,
         metadata: call.metadata.clone(),
-        started_work: PreparedCallWork::default(),
+        started_work: PreparedCallValue::default(),
     }
 }
 

@@ -29,7 +29,7 @@ use refusals::RefusalRateLimits;
 use shared_rates::{SharedRateDenial, SharedRates};
 
 pub use byte_budgets::CallerByteRate;
-pub use rates::CallRate;
+pub use rates::CallRateLimit;
 pub(crate) use shared_rates::SharedRateBucketStore;
 pub use shared_rates::{RateBucket, RateBucketGrant, RateOutagePolicy};
 
@@ -72,7 +72,7 @@ pub(crate) struct CallSlot {
 
 /// Limit on the wait of a call for a free slot: a bounded time, or endless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SlotWaitPolicy {
+enum SlotWaitLimit {
     Bounded,
     Endless,
 }
@@ -181,7 +181,7 @@ impl CallLimits {
     ///
     /// # Errors
     /// A pattern is invalid.
-    pub fn with_rates(self, rules: &[CallRate]) -> Result<Self, ToolRuleError> {
+    pub fn with_rates(self, rules: &[CallRateLimit]) -> Result<Self, ToolRuleError> {
         Ok(Self { rates: Some(RateLimits::new(rules, MonotonicClock)?), ..self })
     }
 
@@ -263,7 +263,7 @@ impl CallLimits {
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<CallSlot, CallError> {
-        self.acquire_slot(caller, spec, cancel, SlotWaitPolicy::Bounded).await
+        self.acquire_slot(caller, spec, cancel, SlotWaitLimit::Bounded).await
     }
 
     /// Counts a call of the tool `spec` against the rate limits of `caller`.
@@ -301,7 +301,7 @@ impl CallLimits {
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<CallSlot, CallError> {
-        self.acquire_slot(caller, spec, cancel, SlotWaitPolicy::Endless).await
+        self.acquire_slot(caller, spec, cancel, SlotWaitLimit::Endless).await
     }
 
     async fn acquire_slot(
@@ -309,7 +309,7 @@ impl CallLimits {
         caller: &Caller,
         spec: &ToolSpec,
         cancel: &CancellationToken,
-        wait: SlotWaitPolicy,
+        wait: SlotWaitLimit,
     ) -> Result<CallSlot, CallError> {
         let group = spec.group.as_ref().map(|group| self.group_pools(group));
         let (pool, caller_pools) = match (&group, spec.effects) {
@@ -388,16 +388,16 @@ impl CallSlotPool {
     async fn admit(
         &self,
         cancel: &CancellationToken,
-        wait: SlotWaitPolicy,
+        wait: SlotWaitLimit,
     ) -> Result<OwnedSemaphorePermit, CallError> {
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => Ok(permit),
             // Boxed: few calls wait, and every call would reserve space for it.
-            Err(_) if wait == SlotWaitPolicy::Endless => {
+            Err(_) if wait == SlotWaitLimit::Endless => {
                 Box::pin(self.wait_for(cancel, Duration::MAX)).await
             }
             Err(_) => {
-                let place = CallQueuePlace::reserve(self);
+                let place = CallQueuePosition::reserve(self);
                 let _place = place.ok_or_else(|| self.refusal("the queue is full"))?;
                 Box::pin(self.wait_for(cancel, self.wait_max)).await
             }
@@ -431,9 +431,9 @@ impl CallSlotPool {
 }
 
 /// A position in the queue for the slots of a pool. Dropping the value frees the position.
-struct CallQueuePlace<'a>(&'a AtomicUsize);
+struct CallQueuePosition<'a>(&'a AtomicUsize);
 
-impl<'a> CallQueuePlace<'a> {
+impl<'a> CallQueuePosition<'a> {
     fn reserve(pool: &'a CallSlotPool) -> Option<Self> {
         let free = |waiting| (waiting < pool.waiting_max).then_some(waiting + 1);
         pool.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
@@ -441,7 +441,7 @@ impl<'a> CallQueuePlace<'a> {
     }
 }
 
-impl Drop for CallQueuePlace<'_> {
+impl Drop for CallQueuePosition<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -470,7 +470,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let calls = NonZeroU32::new(2).expect("some");
         let limits = CallLimits::new(8, 8, 8, hour)
-            .with_rates(&[CallRate { tools: "*".to_owned(), calls, per: hour }])
+            .with_rates(&[CallRateLimit { tools: "*".to_owned(), calls, per: hour }])
             .expect("a sound rule")
             .with_shared_rates(RateOutagePolicy::Share);
         limits.set_rate_ledger(Arc::new(RefuseOnceRateBucketStore::default()));

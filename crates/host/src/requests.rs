@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     CallError, CallEventSink, CallMetadata, Caller, ConsumeRequestStateFn, EndedJobCancelReply,
-    HostAnswer, HostRequest, JobSnapshot, JobSupport, PreparedCallWork, QuestionAsker,
+    HostAnswer, HostRequest, JobSnapshot, JobSupport, PreparedCallValue, QuestionAsker,
     QuestionSupport, ToolCall, ToolError, ToolErrorKind,
 };
 
@@ -156,7 +156,7 @@ impl Host {
             asker,
             metadata,
             time_limit,
-            started_work: PreparedCallWork::default(),
+            started_work: PreparedCallValue::default(),
         };
         Ok((request, call, round))
     }

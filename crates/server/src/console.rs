@@ -36,7 +36,7 @@ use crate::sessions::waiting_questions::WaitingQuestions;
 use audit_queries::AuditIndexQueries;
 use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_header};
 use forms::FormFields;
-pub use one_time_links::LinkSealKey;
+pub use one_time_links::OneTimeLinkKey;
 use one_time_links::OneTimeLinks;
 use pin_changes::{PinCheckFn, PinComparisonCache};
 pub(crate) use pin_changes::{UpstreamWithPinChanges, changes_digest};
@@ -133,9 +133,9 @@ impl WebConsole {
         questions: Arc<WaitingQuestions>,
         is_secure: bool,
     ) -> anyhow::Result<Self> {
-        let key = LinkSealKey::open_or_create().or_else(|err| {
+        let key = OneTimeLinkKey::open_or_create().or_else(|err| {
             tracing::warn!("`toolgate console` cannot sign in to this server: {err:#}");
-            LinkSealKey::random()
+            OneTimeLinkKey::random()
         })?;
         let audit = AuditIndexQueries::new(sources.log.clone());
         let pin_changes = PinComparisonCache::new(sources.changed_pins.clone());

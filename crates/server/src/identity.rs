@@ -25,7 +25,7 @@ use crate::config::{ApiKeyDigest, Config, digest};
 use crate::sync::lock_mutex;
 use challenge::TokenChallenge;
 use client_address::TrustedProxies;
-use keys::{ApiKeyLookupResult, ApiKeyRing, ReloadedKeys};
+use keys::{ApiKeyLookupResult, ApiKeyRing, StagedApiKeys};
 use throttle::{AuthFailureThrottle, FAILURE_WINDOW, FAILURES_MAX, REJECTION_DELAY};
 use tokens::{PendingToken, TokenCheckResult, TokenValidator};
 
@@ -57,8 +57,8 @@ struct CredentialRules {
 
 /// API keys and credential rules of a changed configuration. They are checked, but not in force
 /// yet.
-pub(crate) struct ReloadedCredentials {
-    keys: ReloadedKeys,
+pub(crate) struct StagedCredentials {
+    keys: StagedApiKeys,
     rules: CredentialRules,
 }
 
@@ -83,17 +83,17 @@ impl Authenticator {
         &self,
         config: &Config,
         other_issuers: bool,
-    ) -> anyhow::Result<ReloadedCredentials> {
+    ) -> anyhow::Result<StagedCredentials> {
         let tokens = match other_issuers {
             true => TokenValidator::from_config(config).map(Arc::new),
             false => self.rules().tokens.clone(),
         };
         let rules = CredentialRules::from_config(config, tokens)?;
-        Ok(ReloadedCredentials { keys: ReloadedKeys::parse(config)?, rules })
+        Ok(StagedCredentials { keys: StagedApiKeys::parse(config)?, rules })
     }
 
     /// Puts the API keys and credential rules `next` into force.
-    pub(crate) fn replace(&self, next: ReloadedCredentials) {
+    pub(crate) fn replace(&self, next: StagedCredentials) {
         self.keys.replace_configured(next.keys);
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         if rules.tokens.is_some() {

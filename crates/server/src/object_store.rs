@@ -88,19 +88,19 @@ fn open_bucket(endpoint: &str, name: &str, region: &str) -> Result<Bucket, Box<d
 }
 
 /// Client for a bucket in which a fleet stores large files.
-pub(crate) struct FileBucket {
+pub(crate) struct FileBucketClient {
     client: HttpClient,
     place: BucketLocation,
     key: Credentials,
 }
 
-impl fmt::Debug for FileBucket {
+impl fmt::Debug for FileBucketClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileBucket").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("FileBucketClient").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
-impl FileBucket {
+impl FileBucketClient {
     /// Creates a client for the bucket at `place` with the access key `key`. Does not connect yet.
     pub(crate) fn new(place: BucketLocation, key: Credentials) -> Self {
         Self { client: open_http_client(), place, key }
@@ -198,7 +198,7 @@ impl FileBucket {
     }
 }
 
-impl LargeFileStore for FileBucket {
+impl LargeFileStore for FileBucketClient {
     fn put<'a>(&'a self, name: &'a str, content: Arc<File>) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             let bytes = content.metadata()?.len();

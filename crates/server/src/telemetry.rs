@@ -48,9 +48,9 @@ pub fn start_logging(level: &str) -> anyhow::Result<()> {
 static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
 /// Log level or filter that is parsed but not in force yet.
-pub(crate) struct ReloadedLogLevel(EnvFilter);
+pub(crate) struct StagedLogLevel(EnvFilter);
 
-impl ReloadedLogLevel {
+impl StagedLogLevel {
     /// Parses `level`: a minimum log level or a log filter.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ use toolgate_world::programs::ProgramLookupError;
 use toolgate_world::sandbox::{SandboxProfile, SandboxSettings};
 
 use crate::config::{Config, cache_folder};
-pub(crate) use cache::UpstreamCache;
+pub(crate) use cache::UpstreamListingCache;
 use credentials::CredentialStore;
 use shared_credentials::SharedCredentials;
 
@@ -73,7 +73,7 @@ pub(crate) fn open_upstreams(
         folder.join(&hash[..16])
     });
     let pins = (pins_file(root), config.pins.on_change);
-    let cache = Arc::new(UpstreamCache::new(folder, pins, &config.upstream));
+    let cache = Arc::new(UpstreamListingCache::new(folder, pins, &config.upstream));
     let host: Arc<dyn UpstreamHost> = cache.clone();
     let upstreams = Upstreams::new(&config.upstream, world, host, changes.clone());
     Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
@@ -82,7 +82,7 @@ pub(crate) fn open_upstreams(
 /// Opened upstreams, with the cache of their tool lists.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
-    pub(crate) cache: Arc<UpstreamCache>,
+    pub(crate) cache: Arc<UpstreamListingCache>,
 }
 
 /// Returns the [`UpstreamSystemAccess`] for the upstreams of a server that serves `root` under
@@ -118,7 +118,7 @@ pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> Upstream
 #[derive(Clone)]
 pub(crate) struct UpstreamCatalog {
     pub(crate) upstreams: Upstreams,
-    cache: Arc<UpstreamCache>,
+    cache: Arc<UpstreamListingCache>,
     host: Weak<Host>,
 }
 

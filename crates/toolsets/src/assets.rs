@@ -42,7 +42,7 @@ pub use outcome::AssetError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use patch::check as fuzz_patch;
 pub use populate_backend::PopulateBackend;
-pub use resources::AssetSource;
+pub use resources::AssetResourceSource;
 pub use schema_names::schema_of_example;
 pub use settings::{AssetSettings, EnvironmentAssetSettings};
 pub use snapshot::{AssetLoadError, AssetSnapshot};

@@ -181,9 +181,9 @@ impl ByteOrder {
 ///
 /// All methods expect bytes that begin with a complete character.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LineEndUnit(pub(crate) Option<ByteOrder>);
+pub(crate) struct LineEndScanner(pub(crate) Option<ByteOrder>);
 
-impl LineEndUnit {
+impl LineEndScanner {
     /// Returns the number of line ends in `bytes`.
     pub(crate) fn count(self, bytes: &[u8]) -> u64 {
         let count = match self.0 {
@@ -339,7 +339,7 @@ mod tests {
         fn lines_of_utf_16_end_where_its_text_has_newlines(text in "(a|\u{a0a}|\u{10a}|\u{a00}|\n|\u{1f600}){0,20}", big: bool) {
             let order = if big { ByteOrder::Big } else { ByteOrder::Little };
             let bytes = order.encode(&text);
-            let lines = LineEndUnit(Some(order));
+            let lines = LineEndScanner(Some(order));
             let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| order.encode(&text[..=at]).len()).collect();
             prop_assert_eq!(lines.count(&bytes), ends.len() as u64);
             prop_assert_eq!(lines.nth(&bytes, 0), ends.first().copied());

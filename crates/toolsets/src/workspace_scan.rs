@@ -25,7 +25,7 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Scanner of a workspace, with the function that scans and the latest result. Stores a value of
 /// type `T` for each file.
-pub(crate) struct WorkspaceScan<T, F> {
+pub(crate) struct WorkspaceScanner<T, F> {
     root: Root,
     scan_fn: Box<WorkspaceScanFn<T, F>>,
     memory: Arc<Turn<WorkspaceScanState<T>>>,
@@ -62,7 +62,7 @@ impl<T> WorkspaceScanState<T> {
     }
 }
 
-impl<T, F> WorkspaceScan<T, F>
+impl<T, F> WorkspaceScanner<T, F>
 where
     T: Send + 'static,
     F: PartialEq + Send + Sync + 'static,

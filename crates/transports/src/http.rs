@@ -286,7 +286,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let HttpListener { listener, tls: secure, workers } = entrance.into();
-    let accepter = ConnectionAccepter {
+    let accepter = ConnectionAcceptor {
         door: Arc::new(RequestHandler::new(exchange, admission, bounds)),
         secure,
         workers,
@@ -294,7 +294,7 @@ pub async fn serve(
         shutdown,
         abort: CancellationToken::new(),
     };
-    let ConnectionAccepter { door, connections, shutdown, abort, .. } = &accepter;
+    let ConnectionAcceptor { door, connections, shutdown, abort, .. } = &accepter;
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -327,7 +327,7 @@ pub async fn serve(
 }
 
 /// Acceptor of connections, which starts a task for each connection.
-struct ConnectionAccepter {
+struct ConnectionAcceptor {
     door: Arc<RequestHandler>,
     secure: Option<TlsHandshaker>,
     workers: Option<WorkerPool>,
@@ -337,7 +337,7 @@ struct ConnectionAccepter {
     abort: CancellationToken,
 }
 
-impl ConnectionAccepter {
+impl ConnectionAcceptor {
     /// Accepts and serves the connections that wait at the listener, and closes the listener. The
     /// system has already told these clients that their connections are open.
     async fn accept_waiting(&self, listener: TcpListener) {

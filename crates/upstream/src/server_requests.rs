@@ -15,7 +15,7 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
 use crate::message::UpstreamRpcError;
-use crate::transport::{MessageReceiver, RequestAnswer};
+use crate::transport::{AnswerFuture, MessageReceiver};
 use crate::world::UpstreamRefusedHost;
 
 /// Method of an upstream's request that asks the caller for input (elicitation).
@@ -208,7 +208,7 @@ impl MessageReceiver for CallMessageReceiver {
         events.send(event);
     }
 
-    fn answer_request(self: Arc<Self>, method: String, params: Value) -> RequestAnswer {
+    fn answer_request(self: Arc<Self>, method: String, params: Value) -> AnswerFuture {
         Box::pin(async move {
             if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
                 return Ok(folders.clone());

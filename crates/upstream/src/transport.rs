@@ -72,7 +72,7 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     /// Handles a notification of the upstream. By default, ignores it.
     fn notify(&self, _method: &str, _params: &Value) {}
     /// Answers a request of the upstream. By default, refuses it.
-    fn answer_request(self: Arc<Self>, method: String, _params: Value) -> RequestAnswer {
+    fn answer_request(self: Arc<Self>, method: String, _params: Value) -> AnswerFuture {
         Box::pin(async move {
             Err(UpstreamRpcError::new(-32601, format!("`{method}` is not supported here")))
         })
@@ -80,7 +80,7 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
 }
 
 /// The future answer to a request of an upstream.
-pub(crate) type RequestAnswer = BoxFuture<'static, Result<Value, UpstreamRpcError>>;
+pub(crate) type AnswerFuture = BoxFuture<'static, Result<Value, UpstreamRpcError>>;
 
 /// Reason why a request to an upstream has no answer.
 #[derive(Debug, Clone, PartialEq)]

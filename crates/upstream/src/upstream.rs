@@ -49,7 +49,7 @@ use callers::CallerUpstreamInstances;
 pub(crate) use callers::UpstreamInstanceOwner;
 use changes::{ChangeListenRequest, ResourceWatchCounts};
 use connecting::RecentConnectFailures;
-use dedicated::DedicatedConnectionPool;
+use dedicated::PerCallConnectionPool;
 pub use health::UpstreamHealth;
 use health::UpstreamHealthLog;
 use tool::UpstreamTool;
@@ -146,7 +146,7 @@ pub struct Upstream {
     /// Permits for the requests of concurrent calls.
     permits: Arc<Semaphore>,
     pub(crate) lasting: Arc<UpstreamPersistentState>,
-    pub(crate) dedicated: DedicatedConnectionPool,
+    pub(crate) dedicated: PerCallConnectionPool,
     pub(crate) results: UpstreamResultStore,
     claims: UriOwnership,
     /// True if the upstream has asked questions during calls.
@@ -210,7 +210,7 @@ impl Upstream {
         let carried = || same.map(|before| (before.listing().tools_only(), Duration::ZERO));
         let (known, since) = known.or_else(carried).unwrap_or_default();
         let listed = watch::Sender::new(known_before);
-        let dedicated = DedicatedConnectionPool::new(DEDICATED_MAX);
+        let dedicated = PerCallConnectionPool::new(DEDICATED_MAX);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
         let caller_instance = before.filter(|_| owner != UpstreamInstanceOwner::Shared);
         let watches = same.map_or_else(Arc::default, |before| before.watches.clone());

@@ -43,7 +43,7 @@ pub use ssh_remotes::SshRemote;
 pub(crate) use ssh_agent::RunSshAgent;
 pub(crate) use tls_inspector::{TlsInspector, trust_variables};
 
-use gate::ForwarderHostGate;
+use gate::ForwarderHostPolicy;
 use refused_hosts::RefusedHosts;
 
 /// The port on which a confined program finds the forwarder in its network namespace. The port is
@@ -130,7 +130,7 @@ impl NetworkForwarder {
         let listener = TcpListener::from_std(listener)?;
         let refused = Arc::new(RefusedHosts::default());
         let remotes = agent.as_ref().map(|agent| agent.remotes.clone()).unwrap_or_default();
-        let gate = ForwarderHostGate::new(access.clone(), refused.clone(), inspector, remotes);
+        let gate = ForwarderHostPolicy::new(access.clone(), refused.clone(), inspector, remotes);
         let serving = AbortOnDropHandle::new(runtime.spawn(serve(listener, Arc::new(gate))));
         let agent = agent.map(|agent| agent.start(&runtime)).transpose()?;
         Ok(Self { _serving: serving, _agent: agent, refused })
@@ -165,7 +165,7 @@ pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsStri
 }
 
 /// Accepts connections of a program until its forwarder is dropped.
-async fn serve(listener: TcpListener, gate: Arc<ForwarderHostGate>) {
+async fn serve(listener: TcpListener, gate: Arc<ForwarderHostPolicy>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

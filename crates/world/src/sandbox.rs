@@ -62,7 +62,7 @@ pub use settings::{
 };
 
 pub(super) use confine::{ConfinedProgramResources, SandboxedProgramStart};
-pub use coverage::IncompleteSandbox;
+pub use coverage::IncompleteSandboxError;
 pub use setup_step::{SandboxSetupFailure, SandboxSetupStep};
 pub use worker::{WorkerProcessLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};

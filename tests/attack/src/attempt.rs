@@ -12,7 +12,7 @@ use super::client::{AttackClient, start_and_connect};
 use super::dialects::{AttackResponse, AttackTransport, DialectOverTransport};
 use super::folders::{AttackFolders, FolderSnapshot};
 use super::listeners::AttackListeners;
-use super::server::{AllocatedMemoryWatch, AttackServerLaunch, AttackedServer};
+use super::server::{AllocatedMemorySampler, AttackServerLaunch, AttackedServer};
 use super::variants::AttackCallVariant;
 use super::{invariants, oracle, perform, setup};
 
@@ -160,7 +160,7 @@ impl AttackAttempt {
     fn run_against_server(&mut self) -> CallResults {
         let (mut server, mut client) = start_and_connect(&self.launch, &self.folders, self.route)?;
         setup::after_start(self, &server, &mut client)?;
-        let memory = AllocatedMemoryWatch::start(&server);
+        let memory = AllocatedMemorySampler::start(&server);
         let performed = perform::perform(self, &mut server, &mut client);
         self.memory_growth_mib = self.memory_growth_mib.max(memory.growth_mib());
         self.check_alive_and_stop(&mut server, &mut client);

@@ -16,7 +16,7 @@ use super::dialects::{DialectOverTransport, ROUTES};
 use super::offered_tools::OfferedToolNames;
 use super::plan::{self, PlannedAttackAttempt, all_cases, variants};
 use super::report::AttackCaseOutcome;
-use super::resource_run::ResourceRun;
+use super::resource_run::ResourceRunOptions;
 
 /// Number of attempts that run at once. An attempt waits most of the time.
 const PARALLEL_ATTEMPTS: usize = 4;
@@ -98,11 +98,11 @@ impl AttackOptions {
         }
     }
 
-    fn resource_run(&self) -> anyhow::Result<ResourceRun> {
+    fn resource_run(&self) -> anyhow::Result<ResourceRunOptions> {
         let minutes = self.minutes.unwrap_or(RESOURCE_MINUTES);
         let duration = Duration::try_from_secs_f64(minutes * 60.0)
             .context("--minutes needs a positive number")?;
-        Ok(ResourceRun {
+        Ok(ResourceRunOptions {
             toolgate: self.server()?,
             duration,
             seed: self.seed,

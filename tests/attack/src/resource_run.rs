@@ -52,7 +52,7 @@ const FAILURES_MAX: usize = 20;
 
 /// Options of a run of resource attacks.
 #[derive(Debug)]
-pub(super) struct ResourceRun {
+pub(super) struct ResourceRunOptions {
     /// Path of the toolgate executable that is attacked.
     pub(super) toolgate: PathBuf,
     pub(super) duration: Duration,
@@ -94,7 +94,7 @@ struct ResourceRunServer {
     first_answer: Duration,
 }
 
-impl ResourceRun {
+impl ResourceRunOptions {
     /// Runs attacks and prints the outcome. Fails if a normal call or the server suffered.
     ///
     /// # Errors

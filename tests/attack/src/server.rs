@@ -256,14 +256,14 @@ impl AttackedServer {
 
 /// Measures the peak of the memory that a server allocates, in a thread. Mapped files do not count,
 /// because the system loads and releases their pages at any time.
-pub(super) struct AllocatedMemoryWatch {
+pub(super) struct AllocatedMemorySampler {
     is_over: Arc<AtomicBool>,
     before_kib: u64,
     /// Thread that measures, and returns the peak in KiB.
     sampler: JoinHandle<u64>,
 }
 
-impl AllocatedMemoryWatch {
+impl AllocatedMemorySampler {
     /// Starts to measure the memory of `server`. May miss a peak that lasts less than
     /// [`MEMORY_SAMPLE_INTERVAL`].
     pub(super) fn start(server: &AttackedServer) -> Self {

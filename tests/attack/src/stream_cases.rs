@@ -12,7 +12,7 @@ use super::dialects::{AttackDialect, AttackResponse};
 use super::http::AttackHttpRequest;
 use super::perform::wait_until;
 use super::program_cases::has_descendant;
-use super::server::{AllocatedMemoryWatch, AttackedServer, write_all};
+use super::server::{AllocatedMemorySampler, AttackedServer, write_all};
 
 /// Number of levels of the nested JSON that is sent.
 const DEPTH: usize = 1_000_000;
@@ -146,7 +146,7 @@ pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
     attempt.may_exit = true;
     let flag = attempt.route.dialect.flag();
     let (mut server, mut input, output) = attempt.launch.stdio(&attempt.folders, flag)?;
-    let memory = AllocatedMemoryWatch::start(&server);
+    let memory = AllocatedMemorySampler::start(&server);
     let mut codec = attempt.route.codec();
     let mut lines = Vec::new();
     for (request, _) in codec.handshake() {

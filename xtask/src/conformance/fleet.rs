@@ -15,7 +15,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::server::ConformanceServerProcess;
-use super::through::{GatewaySettings, toolgate};
+use super::through::{GatewaySettingsFile, toolgate};
 use crate::shell::checkout;
 use balancer::LoadBalancer;
 
@@ -41,7 +41,7 @@ impl TestedFleet {
             folder,
         )?;
         let address = format!("url = {:?}", upstream.url);
-        let settings = GatewaySettings::write(folder, "tested", &address, UPSTREAM_REVISION)?;
+        let settings = GatewaySettingsFile::write(folder, "tested", &address, UPSTREAM_REVISION)?;
         let key = folder.join("session.key");
         fs::write(&key, [7_u8; 32])?;
         fs::set_permissions(&key, Permissions::from_mode(0o600))?;
@@ -55,7 +55,7 @@ impl TestedFleet {
         for number in 0..REPLICAS {
             let state = folder.join(format!("replica-{number}"));
             fs::create_dir(&state)?;
-            let GatewaySettings { file, served } = &settings;
+            let GatewaySettingsFile { file, served } = &settings;
             replicas.push(ConformanceServerProcess::replica(
                 &toolgate(),
                 file,

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use anyhow::Context;
 
 use super::ScenarioCheckCounts;
-use super::through::{ConformanceClient, ConformanceTransport, ExampleConnection};
+use super::through::{ConformanceClient, ConformanceTransport, ExampleServerConnection};
 use crate::shell::checkout;
 
 /// Path of the page relative to the checkout.
 const PAGE: &str = "docs/reference/gateway-pairs.md";
 
 /// Outcome of the scenarios for one pair of a client and an upstream.
-pub(super) struct RevisionPairOutcome {
+pub(super) struct GatewayPairOutcome {
     pub(super) client: ConformanceClient,
-    pub(super) edge: ExampleConnection,
+    pub(super) edge: ExampleServerConnection,
     pub(super) tally: ScenarioCheckCounts,
     /// Number of scenarios that were left out, because the upstream's revision lacks messages that
     /// they need.
@@ -22,12 +22,12 @@ pub(super) struct RevisionPairOutcome {
 }
 
 /// Writes the reference page with the outcomes of all pairs.
-pub(super) fn write(pairs: &[RevisionPairOutcome]) -> anyhow::Result<()> {
+pub(super) fn write(pairs: &[GatewayPairOutcome]) -> anyhow::Result<()> {
     let path = checkout().join(PAGE);
     std::fs::write(&path, page(pairs)).with_context(|| path.display().to_string())
 }
 
-fn page(pairs: &[RevisionPairOutcome]) -> String {
+fn page(pairs: &[GatewayPairOutcome]) -> String {
     let mut page = String::from(
         "# The gateway, pair by pair\n\n\
          <!-- Written by `cargo xtask conformance --through`. -->\n\n\
@@ -59,7 +59,7 @@ fn page(pairs: &[RevisionPairOutcome]) -> String {
 }
 
 /// Appends to `page` the table of the clients that use `transport`.
-fn table(page: &mut String, transport: ConformanceTransport, pairs: &[RevisionPairOutcome]) {
+fn table(page: &mut String, transport: ConformanceTransport, pairs: &[GatewayPairOutcome]) {
     let clients: Vec<_> =
         ConformanceClient::all().filter(|client| client.transport == transport).collect();
     let mut head = String::from("| upstream |");
@@ -69,13 +69,13 @@ fn table(page: &mut String, transport: ConformanceTransport, pairs: &[RevisionPa
         rule.push_str("---|");
     }
     let _ = writeln!(page, "{head}\n{rule}");
-    for edge in ExampleConnection::all() {
+    for edge in ExampleServerConnection::all() {
         let _ = write!(page, "| {edge} |");
         for client in &clients {
             let is_this_pair =
-                |pair: &&RevisionPairOutcome| pair.client == *client && pair.edge == edge;
+                |pair: &&GatewayPairOutcome| pair.client == *client && pair.edge == edge;
             match pairs.iter().find(is_this_pair) {
-                Some(RevisionPairOutcome { tally, left_out, .. }) => {
+                Some(GatewayPairOutcome { tally, left_out, .. }) => {
                     let _ = write!(page, " {} passed, {} failed", tally.passed, tally.failed);
                     if *left_out > 0 {
                         let _ = write!(page, ", {left_out} left out");

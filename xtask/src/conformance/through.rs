@@ -136,18 +136,18 @@ impl ConformanceClient {
 /// Connection between toolgate and the example server: MCP revision and transport. Also called an
 /// edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ExampleConnection {
+pub(super) struct ExampleServerConnection {
     pub(super) revision: &'static str,
     pub(super) transport: ConformanceTransport,
 }
 
-impl fmt::Display for ExampleConnection {
+impl fmt::Display for ExampleServerConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over {}", self.revision, self.transport)
     }
 }
 
-impl ExampleConnection {
+impl ExampleServerConnection {
     /// Returns every connection to test. HTTP means HTTP+SSE in 2024-11-05. No revision defines
     /// WebSockets, which are tested in the last revision with sessions and in the stateless
     /// revision.
@@ -190,7 +190,7 @@ impl ExampleConnection {
                 (Some(upstream), address)
             }
         };
-        let settings = GatewaySettings::write(folder, "tested", &address, self.revision)?;
+        let settings = GatewaySettingsFile::write(folder, "tested", &address, self.revision)?;
         let server =
             ConformanceServerProcess::gateway(&toolgate(), &settings.file, &settings.served)?;
         Ok(TestedGateway { server, upstream, folder: folder.to_owned(), settings })
@@ -203,7 +203,7 @@ pub(super) struct TestedGateway {
     /// Process of the example server, unless toolgate starts the example as a child.
     upstream: Option<ConformanceServerProcess>,
     folder: PathBuf,
-    settings: GatewaySettings,
+    settings: GatewaySettingsFile,
 }
 
 impl TestedGateway {
@@ -213,7 +213,7 @@ impl TestedGateway {
         transport: ConformanceTransport,
         revision: &str,
     ) -> anyhow::Result<ConformanceServerProcess> {
-        let GatewaySettings { file, served } = &self.settings;
+        let GatewaySettingsFile { file, served } = &self.settings;
         let address = match transport {
             // The client starts a gateway of its own, with the same settings as this one.
             ConformanceTransport::Stdio => format!(
@@ -226,7 +226,7 @@ impl TestedGateway {
             ConformanceTransport::HttpSse => http_sse_address(&self.server.url),
             ConformanceTransport::WebSocket => bail!("toolgate serves no MCP over WebSockets"),
         };
-        let settings = GatewaySettings::write(&self.folder, "between", &address, revision)?;
+        let settings = GatewaySettingsFile::write(&self.folder, "between", &address, revision)?;
         ConformanceServerProcess::gateway(&toolgate(), &settings.file, &settings.served)
     }
 
@@ -238,13 +238,13 @@ impl TestedGateway {
 }
 
 /// Settings file of a toolgate that offers only one upstream, and the folder that toolgate serves.
-pub(super) struct GatewaySettings {
+pub(super) struct GatewaySettingsFile {
     pub(super) file: PathBuf,
     /// Empty workspace that the toolgate serves.
     pub(super) served: PathBuf,
 }
 
-impl GatewaySettings {
+impl GatewaySettingsFile {
     /// Writes the settings file `name` into `folder`. `address` are the settings by which toolgate
     /// reaches the upstream, in MCP `revision`.
     pub(super) fn write(

@@ -7,7 +7,7 @@ use toolgate_contract::{Caller, FrameMetadata, Reply};
 use super::message::{INTERNAL_ERROR, McpError};
 use super::{McpConversation, headers, http_paths, stateless};
 use crate::{
-    ClientConversation, Dialect, DuplexRequestKind, FrameRefusal, InFlightRequestKey, ServerInfo,
+    ClientConversation, Dialect, FrameRefusal, HttpSseRequestKind, InFlightRequestKey, ServerInfo,
 };
 
 /// The dialect of MCP clients, in all supported protocol revisions.
@@ -55,7 +55,7 @@ impl Dialect for McpDialect {
         reply.with_header(headers::SESSION, id)
     }
 
-    fn duplex(&self, head: &FrameMetadata) -> Option<DuplexRequestKind> {
+    fn duplex(&self, head: &FrameMetadata) -> Option<HttpSseRequestKind> {
         http_paths::duplex(head)
     }
 

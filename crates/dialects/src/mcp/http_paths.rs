@@ -6,7 +6,7 @@ use toolgate_contract::{FrameMetadata, Reply};
 
 use super::revision::REVISIONS;
 use crate::rpc::to_json;
-use crate::{DuplexRequestKind, ServerCard, ServerInfo};
+use crate::{HttpSseRequestKind, ServerCard, ServerInfo};
 
 const ENDPOINT: &str = "/mcp";
 const STREAM: &str = "/sse";
@@ -33,13 +33,13 @@ pub(crate) fn paths(facts: &ServerInfo) -> &'static [&'static str] {
 
 /// Returns the kind of a request in an HTTP+SSE conversation. Returns `None` if the request belongs
 /// to no such conversation.
-pub(crate) fn duplex(head: &FrameMetadata) -> Option<DuplexRequestKind> {
+pub(crate) fn duplex(head: &FrameMetadata) -> Option<HttpSseRequestKind> {
     let FrameMetadata::Http { method, path, query, .. } = head else { return None };
     match (method, path.as_str()) {
-        (&Method::GET, STREAM) => Some(DuplexRequestKind::Open),
+        (&Method::GET, STREAM) => Some(HttpSseRequestKind::Open),
         (&Method::POST, MESSAGES) => {
             let id = query.split('&').find_map(|pair| pair.strip_prefix(CONVERSATION));
-            Some(DuplexRequestKind::Message { id: id.unwrap_or_default().to_owned() })
+            Some(HttpSseRequestKind::Message { id: id.unwrap_or_default().to_owned() })
         }
         _ => None,
     }

@@ -8,7 +8,7 @@ use toolgate_contract::{
 
 /// An input or output of a call, with the size and the failure that the call's audit record
 /// contains.
-pub(crate) trait AuditSizeEstimate {
+pub(crate) trait AuditedPayload {
     /// Returns the approximate size of the value in bytes. The comment of each implementation says
     /// which data count.
     fn bytes(&self) -> u64;
@@ -31,7 +31,7 @@ pub(crate) trait AuditSizeEstimate {
 }
 
 /// Counts the bytes of the structured value (or the text), the content blocks and the metadata.
-impl AuditSizeEstimate for ToolOutput {
+impl AuditedPayload for ToolOutput {
     fn bytes(&self) -> u64 {
         let body = match self.structured {
             true => self.value.bytes(),
@@ -84,21 +84,21 @@ fn program_failure(result: &Value) -> String {
 }
 
 /// Counts the bytes of the contents without their URIs.
-impl AuditSizeEstimate for Vec<ResourceContents> {
+impl AuditedPayload for Vec<ResourceContents> {
     fn bytes(&self) -> u64 {
         sum_bytes(self)
     }
 }
 
 /// Counts the bytes of the contents of the messages.
-impl AuditSizeEstimate for RenderedPrompt {
+impl AuditedPayload for RenderedPrompt {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.content.bytes()).sum()
     }
 }
 
 /// Counts the bytes of compact JSON without escapes, so that texts need not be scanned.
-impl AuditSizeEstimate for Value {
+impl AuditedPayload for Value {
     fn bytes(&self) -> u64 {
         match self {
             Self::Null => 4,
@@ -120,7 +120,7 @@ fn comma_bytes(items: usize) -> u64 {
     items.saturating_sub(1) as u64
 }
 
-impl AuditSizeEstimate for ContentBlock {
+impl AuditedPayload for ContentBlock {
     fn bytes(&self) -> u64 {
         match &self.shown {
             ContentBody::Text(text) => text_bytes(text),
@@ -132,7 +132,7 @@ impl AuditSizeEstimate for ContentBlock {
     }
 }
 
-impl AuditSizeEstimate for ResourceContents {
+impl AuditedPayload for ResourceContents {
     fn bytes(&self) -> u64 {
         match &self.held {
             ResourceData::Text(text) => text_bytes(text),
@@ -141,8 +141,8 @@ impl AuditSizeEstimate for ResourceContents {
     }
 }
 
-fn sum_bytes<T: AuditSizeEstimate>(all: &[T]) -> u64 {
-    all.iter().map(AuditSizeEstimate::bytes).sum()
+fn sum_bytes<T: AuditedPayload>(all: &[T]) -> u64 {
+    all.iter().map(AuditedPayload::bytes).sum()
 }
 
 fn text_bytes(text: &str) -> u64 {

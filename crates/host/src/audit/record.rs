@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolgate_contract::{CallError, Effects, SandboxReport, ToolCall, ToolRunStatus};
 
 use super::arguments::{AuditArgumentDetail, truncate};
-use super::byte_size::AuditSizeEstimate;
+use super::byte_size::AuditedPayload;
 use super::chain::encode_hex;
 use super::queue::AuditRecordQueue;
 use super::recent_calls::RecentCallDetails;
@@ -333,7 +333,7 @@ impl<'a> OpenAuditRecord<'a> {
     }
 
     /// Records the approximate size of the call's output.
-    pub(crate) fn note_output(&mut self, output: &impl AuditSizeEstimate) {
+    pub(crate) fn note_output(&mut self, output: &impl AuditedPayload) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(output.bytes());
         }

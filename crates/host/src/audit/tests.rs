@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallEventSink, CallMetadata, Caller, PreparedCallWork, QuestionAsker, ToolRunStatus,
+    CallEventSink, CallMetadata, Caller, PreparedCallValue, QuestionAsker, ToolRunStatus,
 };
 
 use super::file::rotated_path;
@@ -26,7 +26,7 @@ fn call() -> ToolCall {
         asker: QuestionAsker::none(),
         metadata: CallMetadata::default(),
         time_limit: None,
-        started_work: PreparedCallWork::default(),
+        started_work: PreparedCallValue::default(),
     }
 }
 

@@ -19,19 +19,19 @@ pub(crate) struct CatalogSearchIndex {
     index: ToolSearchIndex,
     /// Texts of the tools, for a model that compares the meaning of sentences.
     sentences: Vec<String>,
-    views: Mutex<Vec<(CallerToolVisibility, Arc<CallerVisibleTools>)>>,
+    views: Mutex<Vec<(CallerVisibilityKey, Arc<CallerVisibleTools>)>>,
 }
 
 /// The properties of a caller that decide which tools the caller sees.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct CallerToolVisibility {
+pub(crate) struct CallerVisibilityKey {
     kind: CallerKind,
     name: Arc<str>,
     scopes: Arc<[Arc<str>]>,
     roles: Arc<[Arc<str>]>,
 }
 
-impl CallerToolVisibility {
+impl CallerVisibilityKey {
     pub(crate) fn new(caller: &Caller) -> Self {
         let Caller { kind, name, scopes, roles, bearer: _ } = caller.clone();
         Self { kind, name, scopes, roles }
@@ -143,7 +143,7 @@ impl CatalogSearchIndex {
         caller: &Caller,
         is_visible: impl Fn(&ToolSpec) -> bool,
     ) -> Arc<CallerVisibleTools> {
-        let key = CallerToolVisibility::new(caller);
+        let key = CallerVisibilityKey::new(caller);
         let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, view)) = views().iter().find(|(known, _)| *known == key) {
             return view.clone();

@@ -108,7 +108,7 @@ fn the_validation_mode_decides_about_an_envelope_that_breaks_its_schema() {
         assert_eq!(sealed.data.is_some(), ok);
         assert_eq!(
             sealed.error.map(|why| why.code),
-            (!ok).then_some(CanonicalErrorCode::InvalidOutput)
+            (!ok).then_some(EnvelopeErrorCode::InvalidOutput)
         );
         envelopes.flush();
         let line = &lines(folder.path())[0];

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     BoxFuture, JobEvent, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem,
-    PreparedCallWork,
+    PreparedCallValue,
 };
 
 use super::JobServiceState;
@@ -34,7 +34,7 @@ pub(super) struct UnfinishedJob {
     /// A token that is cancelled when the job is cancelled or the server stops.
     pub(super) cancel: CancellationToken,
     /// Work that was begun for the job before the server accepted the job.
-    pub(super) ahead: PreparedCallWork,
+    pub(super) ahead: PreparedCallValue,
     cancelled: AtomicBool,
     /// True if the job stops at this server, and may continue at another server.
     stopped: AtomicBool,
@@ -67,7 +67,7 @@ impl UnfinishedJob {
         id: JobId,
         cancel: CancellationToken,
         last: u64,
-        ahead: PreparedCallWork,
+        ahead: PreparedCallValue,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 use toolgate_contract::{
     ArtefactSelection, CallError, Caller, ClientAnswers, ClientQuestions, Effects, HostAnswer,
     JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobOutputText, JobPage, JobSnapshot,
-    JobState, JobSupport, OpenArtefact, PreparedCallWork, QuestionAsker, QuestionSupport, ToolCall,
-    ToolId, canonical_json_len,
+    JobState, JobSupport, OpenArtefact, PreparedCallValue, QuestionAsker, QuestionSupport,
+    ToolCall, ToolId, canonical_json_len,
 };
 
 use super::live::{JobEventWatch, JobWatchStage, UnfinishedJob};
-use super::store::{JobQuestionContext, JobStoreError, NewJob};
+use super::store::{JobQuestionState, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
@@ -156,7 +156,7 @@ impl JobService {
         let jobs = &self.0;
         // A server that runs no jobs begins no work for a job that another server runs.
         call.metadata.as_job = jobs.lock_queue().runs_jobs();
-        call.started_work = PreparedCallWork::with_slot();
+        call.started_work = PreparedCallValue::with_slot();
         let gate = jobs.gate();
         let (entry, mut call) = pipeline::accept_job(&gate, call).await?;
         if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {
@@ -201,7 +201,7 @@ impl JobService {
             priority,
             created,
             keep,
-            answers: JobQuestionContext {
+            answers: JobQuestionState {
                 can,
                 given: call.asker.answers(),
                 has_begun_work: ahead.has_work(),

@@ -34,7 +34,7 @@ use toolgate_contract::{
 use toolgate_postgres::{PostgresConnectionPool, PostgresError, SharedPostgresPool};
 
 use super::store::{
-    DeadServerJob, JobClaim, JobEnd, JobStore, JobStoreError, JobStoreFuture, NewJob,
+    AdoptableJob, JobClaim, JobEnd, JobStore, JobStoreError, JobStoreFuture, NewJob,
     RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
@@ -49,8 +49,8 @@ use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use session_messages::{
-    FleetSessionMessages, NewSessionMessage, SessionDigest, SessionMessageNotifications, SessionMessageOutcome,
-    StoredSessionMessage, session_tag,
+    FleetSessionMessages, NewSessionMessage, SessionDigest, SessionMessageNotifications,
+    SessionMessageOutcome, StoredSessionMessage, session_tag,
 };
 pub use status::{FleetServerStatus, FleetStatus};
 
@@ -325,8 +325,8 @@ impl PostgresStore {
         (runs.running(), runs.take_possibly_claimed())
     }
 
-    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<DeadServerJob>, JobStoreError> {
-        let claimed: Result<Vec<DeadServerJob>, FailedDatabaseWrite> =
+    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<AdoptableJob>, JobStoreError> {
+        let claimed: Result<Vec<AdoptableJob>, FailedDatabaseWrite> =
             on_connection!(self, |client| claims::claim(client, &self.lease, &claim));
         let jobs = claimed?;
         let mut runs = self.lock_runs();
@@ -529,7 +529,7 @@ impl JobStore for PostgresStore {
         Box::pin(self.adopt_jobs(filter))
     }
 
-    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>> {
+    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<AdoptableJob>> {
         Box::pin(self.claim_jobs(claim))
     }
 

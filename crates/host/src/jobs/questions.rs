@@ -185,7 +185,7 @@ mod tests {
     use futures_util::FutureExt;
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
-    use toolgate_contract::{ClientAnswer, ElicitationAnswer, JobId, PreparedCallWork};
+    use toolgate_contract::{ClientAnswer, ElicitationAnswer, JobId, PreparedCallValue};
 
     use super::*;
 
@@ -194,7 +194,7 @@ mod tests {
             JobId::from_bits(7),
             CancellationToken::new(),
             0,
-            PreparedCallWork::default(),
+            PreparedCallValue::default(),
         );
         JobQuestionSender { live, pump: JobEventForwarder::new(0) }
     }

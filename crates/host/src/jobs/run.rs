@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_budget::{InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES};
 use toolgate_contract::{
     CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState, LogLevel,
-    PreparedCallWork, QuestionAsker, ToolCall, ToolId, ToolOutput, ToolRunStatus,
+    PreparedCallValue, QuestionAsker, ToolCall, ToolId, ToolOutput, ToolRunStatus,
 };
 
 use super::JobServiceState;
@@ -21,7 +21,7 @@ use super::pump::JobEventForwarder;
 use super::questions::JobQuestionSender;
 use super::queue::QueuedJob;
 use super::store::{
-    DeadServerJob, JobEnd, JobQuestionContext, JobStore, StartedJob, TakeoverFilter, TimedJobEvent,
+    AdoptableJob, JobEnd, JobQuestionState, JobStore, StartedJob, TakeoverFilter, TimedJobEvent,
 };
 use crate::limits::CallSlot;
 use crate::pipeline;
@@ -189,7 +189,7 @@ impl JobServiceState {
         slot: Option<CallSlot>,
     ) -> (Result<ToolOutput, CallError>, Arc<JobEventForwarder>) {
         let pump = JobEventForwarder::new(self.settings.output_bytes_max);
-        let JobQuestionContext { can, given, .. } = started.answers;
+        let JobQuestionState { can, given, .. } = started.answers;
         live.add_answers(&given);
         let job_asker = Arc::new(JobQuestionSender { live: live.clone(), pump: pump.clone() });
         let mut call = ToolCall {
@@ -360,9 +360,9 @@ impl JobServiceState {
     pub(super) async fn take_over(
         self: &Arc<Self>,
         store: &Arc<dyn JobStore>,
-        orphan: &DeadServerJob,
+        orphan: &AdoptableJob,
     ) {
-        let live = self.register(orphan.id, orphan.last_event, PreparedCallWork::with_slot());
+        let live = self.register(orphan.id, orphan.last_event, PreparedCallValue::with_slot());
         if orphan.cancel_requested {
             self.store_end(store, &live, JobEnd::canceled()).await;
             let caller = orphan.caller.clone();
@@ -381,7 +381,7 @@ impl JobServiceState {
                 }
             }
         }
-        let DeadServerJob { id, tool, caller, priority, created, .. } = orphan;
+        let AdoptableJob { id, tool, caller, priority, created, .. } = orphan;
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created, 0);
     }
 
@@ -425,7 +425,7 @@ impl JobServiceState {
             asker: QuestionAsker::none(),
             metadata: CallMetadata::default(),
             time_limit: None,
-            started_work: PreparedCallWork::default(),
+            started_work: PreparedCallValue::default(),
         };
         pipeline::refuse_call(&self.gate(), &call, why).await;
     }
@@ -433,7 +433,7 @@ impl JobServiceState {
     /// Returns true if this server may take over the job. A job that is to run is left to another
     /// server if this server runs no jobs, or if the job's tool is hidden from the job's caller. A
     /// job that may not run twice is left to its owner as long as the owner may still run it.
-    pub(super) fn may_adopt(&self, orphan: &DeadServerJob) -> bool {
+    pub(super) fn may_adopt(&self, orphan: &AdoptableJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {
             return false;

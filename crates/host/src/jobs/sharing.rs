@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use toolgate_contract::{BoxFuture, Caller, ToolId};
 
 use super::store::{
-    ClaimableJobGroup, DeadServerJob, JobClaim, JobStore, JobStoreError, TakeoverFilter,
+    AdoptableJob, ClaimableJobQueue, JobClaim, JobStore, JobStoreError, TakeoverFilter,
 };
 use super::{JobServiceState, JobSettings, JobStoreKind, MAINTENANCE_INTERVAL};
 use crate::limits::{RateBucket, RateBucketGrant, SharedRateBucketStore};
@@ -101,9 +101,9 @@ impl JobServiceState {
         drop(queue);
         let lanes = catalog.job_lanes().map(|(spec, lane)| {
             let has_room = places.by_tool.get(&spec.id) != Some(&0);
-            ClaimableJobGroup { name: lane.to_owned(), idempotent: spec.idempotent, has_room }
+            ClaimableJobQueue { name: lane.to_owned(), idempotent: spec.idempotent, has_room }
         });
-        let lanes: Vec<ClaimableJobGroup> = lanes.collect();
+        let lanes: Vec<ClaimableJobQueue> = lanes.collect();
         let busy = places.by_caller.iter().filter(|(_, left)| **left == 0);
         let busy_callers: Vec<Caller> = busy.map(|(caller, _)| caller.clone()).collect();
         let jobs = self.clone();
@@ -178,7 +178,7 @@ struct JobClaimCapacity {
 impl JobClaimCapacity {
     /// Deducts `job` from these numbers. Returns false if one of the numbers is used up, so that
     /// the job must not be claimed.
-    fn take(&mut self, job: &DeadServerJob) -> bool {
+    fn take(&mut self, job: &AdoptableJob) -> bool {
         let of_caller = self.by_caller.entry(job.caller.clone()).or_insert(self.per_caller);
         let of_tool = self.by_tool.get_mut(&job.tool);
         if *of_caller == 0 || of_tool.as_ref().is_some_and(|left| **left == 0) {
@@ -236,8 +236,8 @@ mod tests {
 
     use super::*;
 
-    fn waiting(caller: &str, tool: &str) -> DeadServerJob {
-        DeadServerJob {
+    fn waiting(caller: &str, tool: &str) -> AdoptableJob {
+        AdoptableJob {
             id: JobId::from_bits(1),
             tool: ToolId::new(tool).expect("an id"),
             priority: 0,

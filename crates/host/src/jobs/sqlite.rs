@@ -25,7 +25,7 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    DeadServerJob, JobClaim, JobEnd, JobStore, JobStoreError, JobStoreFuture, NewJob,
+    AdoptableJob, JobClaim, JobEnd, JobStore, JobStoreError, JobStoreFuture, NewJob,
     RequestToJobOwner, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
@@ -215,7 +215,7 @@ impl JobStore for SqliteStore {
         })
     }
 
-    fn claim(&self, _claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>> {
+    fn claim(&self, _claim: JobClaim) -> JobStoreFuture<'_, Vec<AdoptableJob>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 

@@ -121,7 +121,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// among their callers. The effect is durable.
     ///
     /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
-    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>>;
+    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<AdoptableJob>>;
 
     /// Notifies other servers that jobs of this server wait and may be claimed.
     fn offer_jobs(&self);
@@ -192,7 +192,7 @@ pub struct NewJob {
     /// Time for which the job is kept after its end.
     pub keep: Duration,
     /// Types of questions that the client supports, and earlier answers.
-    pub answers: JobQuestionContext,
+    pub answers: JobQuestionState,
     /// Name of the queue for the tool's jobs, from which other servers may claim the job. With
     /// `None`, only this server runs the job.
     pub lane: Option<String>,
@@ -201,7 +201,7 @@ pub struct NewJob {
 /// Types of questions that a job's client supports, the answers so far, and whether work for the
 /// job began before the job was accepted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct JobQuestionContext {
+pub struct JobQuestionState {
     /// Types of questions that the client supports.
     pub can: QuestionSupport,
     /// Answers of the caller so far.
@@ -223,7 +223,7 @@ pub struct StartedJob {
     /// Name of the dialect in which the job was requested, such as `mcp`.
     pub dialect: Cow<'static, str>,
     /// Types of questions that the client supports, and earlier answers.
-    pub answers: JobQuestionContext,
+    pub answers: JobQuestionState,
     /// Number of this start of the job, counted from 1.
     pub attempt: u32,
     /// Number of the event that reports this start of the job.
@@ -262,14 +262,14 @@ impl JobEnd {
 }
 
 /// Function that returns true if this server may take over or claim the job.
-pub type TakeoverFilter = Arc<dyn Fn(&DeadServerJob) -> bool + Send + Sync>;
+pub type TakeoverFilter = Arc<dyn Fn(&AdoptableJob) -> bool + Send + Sync>;
 
 /// Request of a server that can run further jobs to take over queued jobs of other servers.
 pub struct JobClaim {
     /// Maximum number of jobs to claim.
     pub room: usize,
     /// Queues (one for each tool) from which this server can take jobs.
-    pub lanes: Vec<ClaimableJobGroup>,
+    pub lanes: Vec<ClaimableJobQueue>,
     /// Callers who already have the maximum number of jobs of one caller at this server, so that no
     /// further job of these callers is claimed.
     pub busy_callers: Vec<Caller>,
@@ -279,7 +279,7 @@ pub struct JobClaim {
 
 /// Queue in which jobs of one tool wait until a server claims them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimableJobGroup {
+pub struct ClaimableJobQueue {
     /// Name of the queue, which contains the id of the tool.
     pub name: String,
     /// True if a second run of the tool is harmless.
@@ -294,7 +294,7 @@ pub struct TakenOverJobs {
     /// left.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
-    pub jobs: Vec<DeadServerJob>,
+    pub jobs: Vec<AdoptableJob>,
     /// Function to call after the leftover programs were ended. Until then, the dead servers stay
     /// registered, and the next adoption returns their marks again.
     pub forget_servers: Box<dyn FnOnce() + Send>,
@@ -302,7 +302,7 @@ pub struct TakenOverJobs {
 
 /// Unfinished job that this server takes over from a dead server, or claims from a live one.
 #[derive(Debug, Clone)]
-pub struct DeadServerJob {
+pub struct AdoptableJob {
     /// Id of the job.
     pub id: JobId,
     /// Id of the tool that the job calls.

@@ -17,7 +17,7 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    JobEnd, JobQuestionContext, JobStore, JobStoreError, NewJob, TakenOverJobs, TimedJobEvent,
+    JobEnd, JobQuestionState, JobStore, JobStoreError, NewJob, TakenOverJobs, TimedJobEvent,
 };
 
 /// A folder or a database with a job store that several servers may open, for tests.
@@ -110,7 +110,7 @@ pub(in crate::jobs) fn job(number: u128) -> NewJob {
         priority: 3,
         created: at(0),
         keep: Duration::from_secs(60),
-        answers: JobQuestionContext::default(),
+        answers: JobQuestionState::default(),
         lane: Some("exec.run@1".to_owned()),
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{CallError, Caller};
 
-use super::{CallSlotPool, SlotWaitPolicy};
+use super::{CallSlotPool, SlotWaitLimit};
 
 /// Pools of call slots, one for each caller with calls in progress.
 pub(super) struct CallerPools {
@@ -38,7 +38,7 @@ impl CallerPools {
         &self,
         caller: &Caller,
         cancel: &CancellationToken,
-        wait: SlotWaitPolicy,
+        wait: SlotWaitLimit,
     ) -> Result<CallerPoolPermit, CallError> {
         let pool = self.pool(caller);
         let pools = self.pools.clone();
@@ -93,7 +93,7 @@ mod tests {
         let not_cancelled = CancellationToken::new();
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
-        let admit = |caller| each.admit(caller, &not_cancelled, SlotWaitPolicy::Bounded);
+        let admit = |caller| each.admit(caller, &not_cancelled, SlotWaitLimit::Bounded);
         let first = admit(&ada).await.expect("her first");
         let (second, third) = tokio::join!(admit(&ada), admit(&ada));
         for refused in [second, third] {

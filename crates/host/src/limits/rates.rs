@@ -22,7 +22,7 @@ const CLEANUP_INTERVAL: u32 = 4096;
 
 /// A rate limit for the calls of one caller to each matching tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRate {
+pub struct CallRateLimit {
     /// Pattern of tool ids, for example `exec.*`.
     pub tools: String,
     /// Sustained number of calls in each period `per`, and the largest number in a row after a long
@@ -57,8 +57,8 @@ pub(super) struct CallRateBuckets<C: Clock = MonotonicClock> {
 
 impl<C: Clock + Clone> RateLimits<C> {
     /// Creates rate limits from `rules`. The first rule that matches a tool applies.
-    pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, ToolRuleError> {
-        let rules = rules.iter().map(|CallRate { tools, calls, per }| {
+    pub(super) fn new(rules: &[CallRateLimit], clock: C) -> Result<Self, ToolRuleError> {
+        let rules = rules.iter().map(|CallRateLimit { tools, calls, per }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
             let quota = Quota::with_period(one).expect("not zero").allow_burst(*calls);
             Ok((ToolPattern::new(SETTING, tools)?, quota))
@@ -207,14 +207,14 @@ mod tests {
         ToolSpec::new(ToolId::new(id).expect("an id"), "", "", Effects::Reads)
     }
 
-    fn rate(tools: &str, calls: u32, per_ms: u64) -> CallRate {
+    fn rate(tools: &str, calls: u32, per_ms: u64) -> CallRateLimit {
         let calls = NonZeroU32::new(calls).expect("some");
-        CallRate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms) }
+        CallRateLimit { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms) }
     }
 
     /// Returns rate limits with `rules` for the tools `a.one`, `a.two` and `b.one`, and the fake
     /// clock that these limits read.
-    fn rates(rules: &[CallRate]) -> (RateLimits<FakeRelativeClock>, FakeRelativeClock) {
+    fn rates(rules: &[CallRateLimit]) -> (RateLimits<FakeRelativeClock>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
         let mut rates = RateLimits::new(rules, clock.clone()).expect("patterns");
         for id in ["a.one", "a.two", "b.one"] {

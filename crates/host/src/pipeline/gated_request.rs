@@ -10,7 +10,7 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
-use crate::audit::{AuditSizeEstimate, OpenAuditRecord};
+use crate::audit::{AuditedPayload, OpenAuditRecord};
 use crate::limits::CallSlot;
 use crate::pipeline::call_trace::CallTrace;
 use crate::policy::{CallPermit, PolicyDenial, PolicyRequestKind, ToolPolicy};
@@ -79,9 +79,7 @@ pub(crate) trait GatedRequest: Send {
 }
 
 /// A request that passes the common checks and always leaves an audit record.
-pub(crate) trait RecordedRequest:
-    GatedRequest<Output: Redactable + AuditSizeEstimate>
-{
+pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + AuditedPayload> {
     /// Returns a future that waits for the tool lists of upstreams which may add the target, for a
     /// bounded time. `None` if no such listing is pending.
     fn pending_listing<'a>(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallError, CallEventSink, CallMetadata, Caller, Effects, PreparedCallWork, QuestionAsker,
+    CallError, CallEventSink, CallMetadata, Caller, Effects, PreparedCallValue, QuestionAsker,
     ResultText, ToolCall, ToolContext, ToolFuture, ToolId, ToolOutput, ToolRunStatus, ToolSpec,
 };
 
@@ -116,7 +116,7 @@ impl Host {
             asker: QuestionAsker::none(),
             metadata: CallMetadata::default(),
             time_limit: None,
-            started_work: PreparedCallWork::default(),
+            started_work: PreparedCallValue::default(),
         };
         run_recorded(&gate, &mut call, OperatorAction::new(id, work)).await
     }

@@ -3,7 +3,7 @@
 use toolgate_contract::{CallError, Caller, Effects, ToolCall, ToolRunStatus};
 
 use crate::Gate;
-use crate::audit::{AuditRecordNumber, AuditSizeEstimate, OpenAuditRecord};
+use crate::audit::{AuditRecordNumber, AuditedPayload, OpenAuditRecord};
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_requests::CalledTool;
 use crate::secrets::{CallSecrets, Redactable};
@@ -72,7 +72,7 @@ pub(super) fn keep_arguments(
 
 /// Keeps the result of a call in memory for the console, if the call may have changed something or
 /// has failed. `secrets` are the secrets in the call's input.
-pub(super) fn keep_result<T: AuditSizeEstimate>(
+pub(super) fn keep_result<T: AuditedPayload>(
     gate: &Gate,
     record: &mut OpenAuditRecord<'_>,
     secrets: &CallSecrets,
@@ -111,11 +111,11 @@ impl CallQuotaAccount {
     }
 
     /// Charges the bytes of the call's input and of `output` to the account.
-    fn count_bytes(&self, gate: &Gate, output: Option<&impl AuditSizeEstimate>) {
+    fn count_bytes(&self, gate: &Gate, output: Option<&impl AuditedPayload>) {
         if let Self::Caller(caller, input_bytes) = self
             && gate.limits.counts_traffic()
         {
-            let output_bytes = output.map_or(0, AuditSizeEstimate::bytes);
+            let output_bytes = output.map_or(0, AuditedPayload::bytes);
             gate.limits.count_traffic(caller, input_bytes.saturating_add(output_bytes));
         }
     }
@@ -150,7 +150,7 @@ pub(super) fn redact_outcome<T: Redactable>(
 ///
 /// Returns the number of the record. If the refusal must leave no record, `outcome` becomes the
 /// error to send, and the result is `None`.
-pub(super) fn close_record<T: AuditSizeEstimate>(
+pub(super) fn close_record<T: AuditedPayload>(
     gate: &Gate,
     mut record: OpenAuditRecord<'_>,
     trace: CallTrace,

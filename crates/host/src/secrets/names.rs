@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::shapes::{self, NAME_BYTES_MAX, SecretFormat, is_secret_name, named_forms};
+use super::shapes::{self, NAME_BYTES_MAX, SecretPattern, is_secret_name, named_forms};
 
 /// Names from the settings that mark values as secrets.
 #[derive(Default)]
 pub(super) struct SecretNames {
     /// The lower-case letters and digits of each name that marks a secret.
     folded: Vec<String>,
-    forms: Vec<SecretFormat>,
+    forms: Vec<SecretPattern>,
 }
 
 impl SecretNames {

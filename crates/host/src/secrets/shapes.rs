@@ -59,7 +59,7 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 }
 
 /// Pattern that finds one type of secret in texts, such as a private key.
-pub(super) struct SecretFormat {
+pub(super) struct SecretPattern {
     /// Lower-case words. Each match of the pattern contains one of them, unless the list is empty.
     /// A search for the words is much faster than compiling the pattern.
     words: &'static [&'static str],
@@ -71,7 +71,7 @@ pub(super) struct SecretFormat {
     replacement: &'static str,
 }
 
-impl SecretFormat {
+impl SecretPattern {
     fn new(
         words: &'static [&'static str],
         required_text: &'static str,
@@ -107,7 +107,7 @@ impl SecretFormat {
 }
 
 /// Redacts secrets of any of the formats `forms` in `text`.
-pub(super) fn redact_forms<'t>(forms: &[SecretFormat], text: Cow<'t, str>) -> Cow<'t, str> {
+pub(super) fn redact_forms<'t>(forms: &[SecretPattern], text: Cow<'t, str>) -> Cow<'t, str> {
     if forms.is_empty() {
         return text;
     }
@@ -117,7 +117,7 @@ pub(super) fn redact_forms<'t>(forms: &[SecretFormat], text: Cow<'t, str>) -> Co
 }
 
 /// The formats of known secrets.
-pub(super) static FORMS: LazyLock<Vec<SecretFormat>> = LazyLock::new(|| {
+pub(super) static FORMS: LazyLock<Vec<SecretPattern>> = LazyLock::new(|| {
     // Keys of OpenAI, Anthropic and similar services, Stripe, GitHub, GitLab, AWS, Slack and
     // Google.
     let keys = &[
@@ -135,37 +135,37 @@ pub(super) static FORMS: LazyLock<Vec<SecretFormat>> = LazyLock::new(|| {
     let named = r"(?:token|secret|password|passwd|passphrase|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key|credentials?)";
     let names = &["token", "secret", "passw", "passphrase", "key", "credential"];
     let mut forms = vec![
-        SecretFormat::new(
+        SecretPattern::new(
             &[],
             "private key-----",
             r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
             "[redacted]",
         ),
-        SecretFormat::new(
+        SecretPattern::new(
             keys,
             "",
             r"\b(?:sk-[A-Za-z0-9_-]*[A-Za-z0-9]{20}[A-Za-z0-9_-]*|[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,})",
             "[redacted]",
         ),
-        SecretFormat::new(
+        SecretPattern::new(
             &[],
             "eyj",
             r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
             "[redacted]",
         ),
-        SecretFormat::new(
+        SecretPattern::new(
             &["bearer", "basic"],
             "",
             r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{6,}=*",
             "$1 [redacted]",
         ),
-        SecretFormat::new(
+        SecretPattern::new(
             &[],
             "@",
             r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@",
             "$1:[redacted]@",
         ),
-        SecretFormat::new(
+        SecretPattern::new(
             &[],
             "@",
             r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])",
@@ -182,24 +182,24 @@ pub(super) fn named_forms(
     words: &'static [&'static str],
     before: &str,
     named: &str,
-) -> [SecretFormat; 3] {
+) -> [SecretPattern; 3] {
     [
         // `NAME=value` and `--name=value`, with or without quotes.
-        SecretFormat::new(
+        SecretPattern::new(
             words,
             "=",
             format!(r#"(?i)({before}{named}=["']?)[^\s"'&;,\[]+"#),
             "$1[redacted]",
         ),
         // `--name value`.
-        SecretFormat::new(
+        SecretPattern::new(
             words,
             "-",
             format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{before}{named}\s+)[^\s\[-]\S*"),
             "$1$2[redacted]",
         ),
         // `"name":"value"`.
-        SecretFormat::new(
+        SecretPattern::new(
             words,
             "\"",
             format!(r#"(?i)("{before}{named}"\s*:\s*")[^"\[]+"#),

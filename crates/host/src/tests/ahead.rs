@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use toolgate_contract::{ToolFuture, ToolId, ToolOutput, ToolSpec};
 
 use super::*;
-use crate::CallRate;
+use crate::CallRateLimit;
 
 /// Tool that starts its work in the check before a call. The work runs until it is cancelled.
 struct EarlyStartTool {
@@ -90,7 +90,7 @@ async fn no_work_begins_for_a_job_beyond_the_rate_limit() {
     let mut parts = TestHostParts::new();
     let alive = add_early_start_tool(&mut parts);
     let hour = Duration::from_secs(3600);
-    let rate = CallRate { tools: "t.*".to_owned(), calls: NonZeroU32::MIN, per: hour };
+    let rate = CallRateLimit { tools: "t.*".to_owned(), calls: NonZeroU32::MIN, per: hour };
     parts.limits = parts.limits.with_rates(&[rate]).expect("a sound rule");
     let test_host = parts.build();
     test_host.ask(wanted()).await.map(drop).expect("the first is accepted");

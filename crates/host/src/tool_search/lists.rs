@@ -15,7 +15,7 @@ use toolgate_tool_search::{RememberedToolQueries, search_description};
 
 use super::{CALL, READ, SEARCH, ToolListSelection, ToolSearch, ToolSearchMemoryScope};
 use crate::Gate;
-use crate::catalog::{CallerToolVisibility, Catalog, CatalogToolEntry};
+use crate::catalog::{CallerVisibilityKey, Catalog, CatalogToolEntry};
 
 /// Maximum number of clients whose tool lists are remembered. Above it, the oldest list is
 /// forgotten. A new list is decided when that client asks again.
@@ -39,12 +39,12 @@ const SEARCH_HINT: &str = "anthropic/searchHint";
 pub(super) enum ToolListKey {
     Session(Arc<str>),
     /// A caller without a session, on one day (in UTC), with the name of the client's profile.
-    Day(CallerToolVisibility, i64, Option<&'static str>),
+    Day(CallerVisibilityKey, i64, Option<&'static str>),
 }
 
 /// Content of a tool list that a client received.
 #[derive(Clone)]
-pub(super) enum SentToolListForm {
+pub(super) enum SentToolListContent {
     /// The list contains all current tools. Hints for clients with a tool search of their own come
     /// from the queries that were remembered when the client received the list.
     Whole(Arc<RememberedToolQueries>),
@@ -55,22 +55,22 @@ pub(super) enum SentToolListForm {
 /// Tool lists that clients have received, in the order in which they received them.
 #[derive(Default)]
 pub(super) struct SentToolLists {
-    known: HashMap<ToolListKey, (u64, SentToolListForm)>,
+    known: HashMap<ToolListKey, (u64, SentToolListContent)>,
     count: u64,
     /// Callers whose newest tool list has tool search in place of most tools, each with the name of
     /// the client's profile.
-    folded: HashSet<ToolListOwner>,
+    folded: HashSet<ToolListRecipient>,
 }
 
 /// A caller who receives tool lists, with the name of the client's profile.
-type ToolListOwner = (CallerToolVisibility, Option<&'static str>);
+type ToolListRecipient = (CallerVisibilityKey, Option<&'static str>);
 
 impl SentToolLists {
-    fn find(&self, key: &ToolListKey) -> Option<SentToolListForm> {
+    fn find(&self, key: &ToolListKey) -> Option<SentToolListContent> {
         self.known.get(key).map(|(_, decision)| decision.clone())
     }
 
-    fn keep(&mut self, key: ToolListKey, decision: SentToolListForm) {
+    fn keep(&mut self, key: ToolListKey, decision: SentToolListContent) {
         if self.known.len() >= LISTS_MAX && !self.known.contains_key(&key) {
             let oldest = self.known.iter().min_by_key(|(_, (number, _))| *number);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -82,7 +82,7 @@ impl SentToolLists {
     }
 
     /// Records whether the newest tool list of `owner` has tool search in place of most tools.
-    fn note_form(&mut self, owner: ToolListOwner, is_folded: bool) {
+    fn note_form(&mut self, owner: ToolListRecipient, is_folded: bool) {
         if !is_folded {
             self.folded.remove(&owner);
             return;
@@ -97,7 +97,7 @@ impl SentToolLists {
     /// Returns true if a tool list of the owner of `key` has tool search in place of most tools,
     /// whatever the client.
     fn has_folded(&self, key: &ToolListKey) -> bool {
-        let folded = |it: &SentToolListForm| matches!(it, SentToolListForm::Folded(_));
+        let folded = |it: &SentToolListContent| matches!(it, SentToolListContent::Folded(_));
         self.known
             .iter()
             .any(|(known, (_, decision))| folded(decision) && known.is_equal_except_client(key))
@@ -117,7 +117,7 @@ impl ToolListKey {
         match session {
             Some(session) => Self::Session(session.clone()),
             None => Self::Day(
-                CallerToolVisibility::new(caller),
+                CallerVisibilityKey::new(caller),
                 Timestamp::now().as_second().div_euclid(DAY_S),
                 client.map(|client| client.name),
             ),
@@ -149,14 +149,14 @@ impl Gate {
         let session = metadata.session.as_ref();
         let client = metadata.client;
         match self.list_decision(caller, dialect, session, client) {
-            SentToolListForm::Whole(remembered) => {
+            SentToolListContent::Whole(remembered) => {
                 let page = self.tool_page(caller, after, size);
                 match client.is_some_and(|client| client.has_search) {
                     true => self.with_loading_hints(page, &remembered),
                     false => page,
                 }
             }
-            SentToolListForm::Folded(tools) => {
+            SentToolListContent::Folded(tools) => {
                 // Another rule may have hidden a tool since the list was decided.
                 let shown = tools.iter().filter(|tool| self.policy.shows(caller, tool.spec()));
                 let shown: Vec<_> = shown.cloned().collect();
@@ -182,7 +182,7 @@ impl Gate {
     pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
         let CallMetadata { session, client, .. } = &call.metadata;
         let key = ToolListKey::new(&call.caller, session.as_ref(), *client);
-        let Some(SentToolListForm::Folded(tools)) = self.tool_search.lists().find(&key) else {
+        let Some(SentToolListContent::Folded(tools)) = self.tool_search.lists().find(&key) else {
             return false;
         };
         let name = fold_name(&call.tool);
@@ -195,30 +195,30 @@ impl Gate {
         dialect: &str,
         session: Option<&Arc<str>>,
         client: Option<&'static ClientProfile>,
-    ) -> SentToolListForm {
+    ) -> SentToolListContent {
         let ToolSearch { settings, .. } = &self.tool_search;
         if settings.mode == ToolListSelection::Whole || !settings.dialects.contains(&dialect) {
-            return SentToolListForm::Whole(Arc::default());
+            return SentToolListContent::Whole(Arc::default());
         }
         let key = ToolListKey::new(caller, session, client);
         if let Some(known) = self.tool_search.lists().find(&key) {
             return known;
         }
         let catalog = self.catalog.snapshot();
-        let owner = (CallerToolVisibility::new(caller), client.map(|client| client.name));
+        let owner = (CallerVisibilityKey::new(caller), client.map(|client| client.name));
         let was_folded = self.tool_search.lists().folded.contains(&owner);
         let folded = self.fold_list(&catalog, caller, client, was_folded);
         let is_folded = folded.is_some();
         let decision = folded.map_or_else(
             || match settings.memory {
                 // Questions of other callers are never shown.
-                ToolSearchMemoryScope::Shared => SentToolListForm::Whole(Arc::default()),
+                ToolSearchMemoryScope::Shared => SentToolListContent::Whole(Arc::default()),
                 scope => {
                     let memory = self.tool_search.memory();
-                    SentToolListForm::Whole(memory.learned(scope, caller, session))
+                    SentToolListContent::Whole(memory.learned(scope, caller, session))
                 }
             },
-            SentToolListForm::Folded,
+            SentToolListContent::Folded,
         );
         let is_complete = self.catalog.is_complete();
         let mut lists = self.tool_search.lists();

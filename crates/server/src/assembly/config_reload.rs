@@ -43,12 +43,12 @@ pub(crate) struct ConfigWatcher<L> {
 
 /// Watched settings files. Each has the fingerprint by which a change is recognized, or `None` if
 /// the file does not exist.
-type WatchedFileStamps = BTreeMap<PathBuf, Option<EntryFingerprint>>;
+type WatchedFileFingerprints = BTreeMap<PathBuf, Option<EntryFingerprint>>;
 
 /// Watched settings files, and a signal that reports changes in their folders.
 struct SettingsFileWatch {
     signal: FolderChangeSignal,
-    stamps: WatchedFileStamps,
+    stamps: WatchedFileFingerprints,
 }
 
 impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatcher<L> {
@@ -74,7 +74,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
     /// Starts to watch the folders of the settings files. If `known` is given, the returned watch
     /// compares the files with these fingerprints, so that changes since then are noticed. Fails if
     /// the folder of the configuration file cannot be watched.
-    fn open_watch(&self, known: Option<WatchedFileStamps>) -> io::Result<SettingsFileWatch> {
+    fn open_watch(&self, known: Option<WatchedFileFingerprints>) -> io::Result<SettingsFileWatch> {
         let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
         // The folder of the configuration file comes first, because it must be watched.
@@ -179,7 +179,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
 struct WatchedSettingsFiles {
     own_folder: PathBuf,
     folders: BTreeSet<PathBuf>,
-    stamps: WatchedFileStamps,
+    stamps: WatchedFileFingerprints,
 }
 
 impl WatchedSettingsFiles {
@@ -187,7 +187,7 @@ impl WatchedSettingsFiles {
         let ConfigWatcher { settings, file, .. } = watcher;
         let own_folder = folder_of(file);
         let mut files =
-            Self { own_folder, folders: BTreeSet::new(), stamps: WatchedFileStamps::new() };
+            Self { own_folder, folders: BTreeSet::new(), stamps: WatchedFileFingerprints::new() };
         files.add_file(file);
         if let Ok(mark) = trust::mark_path(file) {
             files.add_file(&mark);
@@ -238,7 +238,7 @@ fn folder_of(file: &Path) -> PathBuf {
 }
 
 /// Returns the watched files that were created, deleted or changed.
-fn changed_files(before: &WatchedFileStamps, now: &WatchedFileStamps) -> Vec<PathBuf> {
+fn changed_files(before: &WatchedFileFingerprints, now: &WatchedFileFingerprints) -> Vec<PathBuf> {
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let changed = now.iter().filter(|(path, stamp)| before.get(*path) != Some(*stamp));
     changed.map(|(path, _)| path).chain(gone).cloned().collect()

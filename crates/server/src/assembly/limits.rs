@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_host::{
-    CallLimits, CallRate, CallerByteRate, FleetServerRole, JobSettings, JobStoreKind,
+    CallLimits, CallRateLimit, CallerByteRate, FleetServerRole, JobSettings, JobStoreKind,
     RateOutagePolicy,
 };
 
@@ -102,10 +102,10 @@ pub(super) fn caller_share(config: &Config) -> impl Fn(usize) -> usize {
     move |all| if several { (all * 3).div_ceil(4) } else { all }
 }
 
-/// Converts the configured rate limits to a list of `CallRate`.
-fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRate> {
+/// Converts the configured rate limits to a list of `CallRateLimit`.
+fn rate_rules(rules: &[config::RateLimitEntry]) -> Vec<CallRateLimit> {
     let rules = rules.iter().filter_map(|rule| {
-        Some(CallRate {
+        Some(CallRateLimit {
             tools: rule.tools.clone(),
             calls: NonZeroU32::new(rule.calls)?,
             per: Duration::from_millis(rule.in_ms),

@@ -19,7 +19,7 @@ use crate::config::{Config, LoadedConfig, environment};
 use crate::console::{ConsoleWorkspaceAccess, SettingsPreview};
 use crate::identity::Authenticator;
 use crate::sync::lock_mutex;
-use crate::telemetry::{self, ReloadedLogLevel};
+use crate::telemetry::{self, StagedLogLevel};
 use crate::upstreams::{self, UpstreamCatalog};
 
 /// Function that loads the settings again from the configuration file and the environment.
@@ -138,7 +138,7 @@ impl ReloadableSettings {
         let gate = gate.with_secrets(secrets.clone());
         let credentials =
             identity.map(|identity| identity.prepare(&next, has_changed("oauth"))).transpose()?;
-        let level = ReloadedLogLevel::parse(&next.log.level)?;
+        let level = StagedLogLevel::parse(&next.log.level)?;
         // The number of callers decides how much of a limit each of them gets.
         let resets_limits = ["limits", "keys", "oauth"].into_iter().any(has_changed);
 

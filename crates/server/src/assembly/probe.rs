@@ -10,7 +10,7 @@ use toolgate_world::Root;
 
 use crate::assembly::server_prep::PreparedWorkspace;
 use crate::config::{Config, LogSection};
-use crate::telemetry::{self, ReloadedLogLevel};
+use crate::telemetry::{self, StagedLogLevel};
 use crate::upstreams;
 
 /// Outcome of listing the tools of one upstream. All texts are safe to print on a terminal.
@@ -93,7 +93,7 @@ pub async fn probe_upstreams(
 pub fn hide_failures_from_log(config: &Config) -> anyhow::Result<()> {
     let level = &config.log.level;
     if *level == LogSection::default().level {
-        ReloadedLogLevel::parse(&format!("{level},toolgate_upstream=error"))?.apply();
+        StagedLogLevel::parse(&format!("{level},toolgate_upstream=error"))?.apply();
     }
     Ok(())
 }

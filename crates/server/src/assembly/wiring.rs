@@ -443,7 +443,9 @@ impl WorkspaceServices {
         }
         if let Some(assets) = assets {
             tools.extend(assets::tools(assets, &config.assets, &HttpFetcher::default()));
-            library.resources.extend(assets::AssetSource::new(assets).map(|source| source as _));
+            library
+                .resources
+                .extend(assets::AssetResourceSource::new(assets).map(|source| source as _));
         }
         let replaced = remove_replaced(&mut tools, &declared)?;
         tools.extend(commands::tools(programs, declared));

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use toolgate::config::ConsoleMode;
-use toolgate::console::{LinkSealKey, SIGN_IN_PATH};
+use toolgate::console::{OneTimeLinkKey, SIGN_IN_PATH};
 use toolgate_net::addresses::is_loopback_host;
 
 use super::remote::{RemoteKeyArgs, parse_server_url};
@@ -123,6 +123,6 @@ fn check_own_machine(origin: &str) -> anyhow::Result<()> {
 /// Returns a one-time link that opens the console of the server `origin`. Fails if the key that
 /// seals such links is unusable.
 pub(super) fn link(origin: &str) -> anyhow::Result<String> {
-    let token = LinkSealKey::open_or_create()?.new_token()?;
+    let token = OneTimeLinkKey::open_or_create()?.new_token()?;
     Ok(format!("{origin}{SIGN_IN_PATH}?token={token}"))
 }

@@ -13,7 +13,7 @@ use toolgate_host::{
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
-use crate::object_store::{BucketLocation, FileBucket};
+use crate::object_store::{BucketLocation, FileBucketClient};
 
 /// Start of a value of `fleet.files` that names an S3 bucket instead of a folder.
 const BUCKET_SCHEME: &str = "s3://";
@@ -168,7 +168,7 @@ impl FleetSection {
                  AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             ));
         };
-        let bucket = FileBucket::new(place, key);
+        let bucket = FileBucketClient::new(place, key);
         Ok(Some(FleetLargeFileLocation::Store(Arc::new(bucket))))
     }
 

@@ -33,9 +33,9 @@ const NONCE_BYTES: usize = 16;
 const CONTEXT: &str = "toolgate console one-time link v1";
 
 /// Key that seals one-time links to the console.
-pub struct LinkSealKey([u8; KEY_BYTES]);
+pub struct OneTimeLinkKey([u8; KEY_BYTES]);
 
-impl LinkSealKey {
+impl OneTimeLinkKey {
     /// Reads the key of one-time links in the user's state folder, and creates it if it is missing.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let LinkSealKey(key) = LinkSealKey::random()?;
+    let OneTimeLinkKey(key) = OneTimeLinkKey::random()?;
     // Two servers may start at once: the complete file of one of them gets the name.
     let mut next = tempfile::Builder::new().prefix(".console.key").tempfile_in(folder)?;
     next.write_all(&key)?;
@@ -114,7 +114,7 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
 /// Checks the one-time links that a server receives. Contains the key of their seal, and the tokens
 /// that were already used.
 pub(crate) struct OneTimeLinks {
-    key: LinkSealKey,
+    key: OneTimeLinkKey,
     /// Time at which the server started, in seconds since the Unix epoch. Older links are refused,
     /// because an earlier run of the server may have accepted them.
     started: i64,
@@ -122,7 +122,7 @@ pub(crate) struct OneTimeLinks {
 }
 
 impl OneTimeLinks {
-    pub(crate) fn new(key: LinkSealKey) -> Self {
+    pub(crate) fn new(key: OneTimeLinkKey) -> Self {
         Self { key, started: Timestamp::now().as_second(), used: Mutex::default() }
     }
 
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn a_link_is_valid_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let links = OneTimeLinks::new(LinkSealKey::open_in(folder.path()).expect("a key"));
+        let links = OneTimeLinks::new(OneTimeLinkKey::open_in(folder.path()).expect("a key"));
         let token =
-            LinkSealKey::open_in(folder.path()).expect("the key").new_token().expect("a token");
+            OneTimeLinkKey::open_in(folder.path()).expect("the key").new_token().expect("a token");
         assert!(links.take(&token));
         assert!(!links.take(&token));
         assert!(links.take(&links.key.new_token().expect("a token")));
@@ -175,15 +175,18 @@ mod tests {
 
     #[test]
     fn an_expired_forged_or_older_link_is_refused() {
-        let links = OneTimeLinks::new(LinkSealKey([1; 32]));
+        let links = OneTimeLinks::new(OneTimeLinkKey([1; 32]));
         let now = Timestamp::now().as_second();
-        assert!(!links.take(&LinkSealKey([1; 32]).token(now - 1, [0; 16])), "expired");
+        assert!(!links.take(&OneTimeLinkKey([1; 32]).token(now - 1, [0; 16])), "expired");
         assert!(
-            !links.take(&LinkSealKey([1; 32]).token(now + 10, [0; 16])),
+            !links.take(&OneTimeLinkKey([1; 32]).token(now + 10, [0; 16])),
             "made before the start"
         );
-        assert!(!links.take(&LinkSealKey([2; 32]).token(now + VALIDITY_S, [0; 16])), "another key");
-        let valid = LinkSealKey([1; 32]).token(now + VALIDITY_S, [0; 16]);
+        assert!(
+            !links.take(&OneTimeLinkKey([2; 32]).token(now + VALIDITY_S, [0; 16])),
+            "another key"
+        );
+        let valid = OneTimeLinkKey([1; 32]).token(now + VALIDITY_S, [0; 16]);
         for wrong in ["", "x", &valid[1..], &valid.to_uppercase(), &valid.replace('0', "ä")] {
             assert!(!links.take(wrong), "{wrong}");
         }

@@ -41,9 +41,9 @@ struct KnownApiKeys {
 }
 
 /// API keys of a changed configuration. They are checked, but not in force yet.
-pub(super) struct ReloadedKeys(Vec<KnownApiKey>);
+pub(super) struct StagedApiKeys(Vec<KnownApiKey>);
 
-impl ReloadedKeys {
+impl StagedApiKeys {
     /// Parses the API keys of `config`.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl ApiKeyRing {
     }
 
     /// Replaces the API keys from the settings by `next`. Keys that were removed count as revoked.
-    pub(super) fn replace_configured(&self, next: ReloadedKeys) {
+    pub(super) fn replace_configured(&self, next: StagedApiKeys) {
         let mut known = lock_mutex(&self.known);
         let mut changed = KnownApiKeys::clone(&known);
         changed.revoked.extend(known.configured.iter().map(|key| key.digest));

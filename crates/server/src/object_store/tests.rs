@@ -77,9 +77,9 @@ fn answer(mut stream: TcpStream, objects: &StoredObjects) {
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
 }
 
-fn bucket(endpoint: &str, id: &str) -> FileBucket {
+fn bucket(endpoint: &str, id: &str) -> FileBucketClient {
     let place = BucketLocation::parse("s3://files/prefix", Some(endpoint), "eu-test-1").unwrap();
-    FileBucket::new(place, Credentials::new(id, "very-secret"))
+    FileBucketClient::new(place, Credentials::new(id, "very-secret"))
 }
 
 fn file(content: &[u8]) -> Arc<File> {
@@ -94,7 +94,7 @@ fn a_request_has_the_signature_that_the_service_computes() {
     let endpoint = Some("http://s3.example:9000/");
     let place = BucketLocation::parse("s3://bucket/prefix/", endpoint, "eu-test-1").unwrap();
     let key = Credentials::new_with_token("AKIDTEST", "very-secret", "a-token");
-    let bucket = FileBucket::new(place, key);
+    let bucket = FileBucketClient::new(place, key);
     let object = bucket.object_name("ab12", 0);
     let now = Timestamp::from_second(1_795_916_753).unwrap();
     let request = bucket.sign(Method::Put, &object, "text".into(), &now).unwrap();

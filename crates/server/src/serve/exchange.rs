@@ -22,7 +22,7 @@ use toolgate_contract::{
     BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply, ReplyBody,
 };
 use toolgate_dialects::{
-    AcceptedResponseMode, Dialect, DisconnectEffect, DuplexRequestKind, FrameRefusal, ParsedFrame,
+    AcceptedResponseMode, Dialect, DisconnectEffect, FrameRefusal, HttpSseRequestKind, ParsedFrame,
     PendingHostRequest, WebSocketPurpose,
 };
 use toolgate_host::SharedSessions;
@@ -45,7 +45,7 @@ use crate::sessions::session::{
 };
 use crate::sessions::streams::notification_event;
 use crate::sync::lock_mutex;
-use call_event_stream::{CallEventStream, CallWorkState};
+use call_event_stream::{CallEventStream, StreamedCallState};
 pub(crate) use server_pages::ServerPages;
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionIdSealer};
 use session_sharing::SharedSessionState;
@@ -69,7 +69,7 @@ pub struct HttpEndpoints {
     server: Arc<ServerState>,
     routes: DialectRoutes,
     identity: Arc<Authenticator>,
-    sessions: Mutex<HashMap<String, SessionSlot>>,
+    sessions: Mutex<HashMap<String, OpenHttpSession>>,
     duplexes: DuplexConversations,
     sealer: Arc<SessionIdSealer>,
     /// Messages of sessions that this server shares with the other servers of a fleet, if any.
@@ -79,7 +79,7 @@ pub struct HttpEndpoints {
 }
 
 /// An open session with an HTTP client, with the time of the client's last activity.
-struct SessionSlot {
+struct OpenHttpSession {
     session: Arc<ClientSession>,
     last_used: Instant,
     shared: Arc<SharedSessionState>,
@@ -119,7 +119,17 @@ impl HttpEndpoints {
         let duplexes = DuplexConversations::default();
         let pages = ServerPages::default();
         let shared_sessions = None;
-        Self { server, routes, identity, sessions, duplexes, sealer, shared_sessions, bounds, pages }
+        Self {
+            server,
+            routes,
+            identity,
+            sessions,
+            duplexes,
+            sealer,
+            shared_sessions,
+            bounds,
+            pages,
+        }
     }
 
     /// Shares sessions with the other servers of a fleet by `shared_sessions`. They must have the
@@ -157,8 +167,8 @@ impl HttpEndpoints {
             return self.open_socket(dialect, dialect.upgrade(&frame.head), caller);
         }
         match dialect.duplex(&frame.head) {
-            Some(DuplexRequestKind::Open) => return self.open_duplex(dialect, caller),
-            Some(DuplexRequestKind::Message { id }) => {
+            Some(HttpSseRequestKind::Open) => return self.open_duplex(dialect, caller),
+            Some(HttpSseRequestKind::Message { id }) => {
                 let reply = self.duplexes.receive(&id, &caller, incoming).await;
                 return OutgoingResponse::Single(reply.unwrap_or_else(|| dialect.unknown_duplex()));
             }
@@ -366,11 +376,14 @@ impl HttpEndpoints {
             },
         };
         match (answer_form, on_disconnect) {
-            (AcceptedResponseMode::Resumable, DisconnectEffect::Continues) => {
-                resumable_response(session, first, events, CallWorkState::Running(work.detach()))
-            }
+            (AcceptedResponseMode::Resumable, DisconnectEffect::Continues) => resumable_response(
+                session,
+                first,
+                events,
+                StreamedCallState::Running(work.detach()),
+            ),
             _ => {
-                let state = CallWorkState::Running(work.detach());
+                let state = StreamedCallState::Running(work.detach());
                 stream_response(CallEventStream { first, events, state, _presence: Some(presence) })
             }
         }
@@ -522,7 +535,7 @@ fn finished_response(
         // The client cancelled the call, so a waiting request gets a stream that just ends.
         (first, reply) => {
             let first = first.ok();
-            let state = CallWorkState::Finished(reply.and_then(json_body));
+            let state = StreamedCallState::Finished(reply.and_then(json_body));
             match answer_form {
                 AcceptedResponseMode::Resumable => {
                     resumable_response(session, first, events, state)
@@ -543,7 +556,7 @@ fn resumable_response(
     session: &ClientSession,
     first: Option<EventStreamItem>,
     events: mpsc::Receiver<EventStreamItem>,
-    state: CallWorkState,
+    state: StreamedCallState,
 ) -> OutgoingResponse {
     let log = session.streams.open();
     let events_read = log.read_after(0);

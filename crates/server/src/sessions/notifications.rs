@@ -279,7 +279,7 @@ impl SessionSubscriptions {
         out: &mpsc::Sender<Bytes>,
     ) {
         let mut changes = host.subscribe();
-        let receiver = SubscriptionReceiver::register(self);
+        let receiver = NotificationReceiverGuard::register(self);
         receiver.watch_resources(host, caller, session.clone()).await;
         let mut interest = self.interest.subscribe();
         let mut _lists = host.watch_lists(&interest.borrow_and_update().clone());
@@ -319,9 +319,9 @@ impl SessionSubscriptions {
 
 /// Guard that exists while someone receives a session's notifications. While any such guard exists,
 /// the subscribed resources are watched.
-struct SubscriptionReceiver<'s>(&'s SessionSubscriptions);
+struct NotificationReceiverGuard<'s>(&'s SessionSubscriptions);
 
-impl<'s> SubscriptionReceiver<'s> {
+impl<'s> NotificationReceiverGuard<'s> {
     fn register(subscriptions: &'s SessionSubscriptions) -> Self {
         lock_mutex(&subscriptions.resources).receivers += 1;
         Self(subscriptions)
@@ -350,7 +350,7 @@ impl<'s> SubscriptionReceiver<'s> {
     }
 }
 
-impl Drop for SubscriptionReceiver<'_> {
+impl Drop for NotificationReceiverGuard<'_> {
     fn drop(&mut self) {
         let mut resources = lock_mutex(&self.0.resources);
         resources.receivers -= 1;
@@ -393,8 +393,8 @@ mod tests {
         };
         subscribe("a://1");
         assert_eq!(Arc::strong_count(&hold), 1);
-        let first = SubscriptionReceiver::register(&subscriptions);
-        let second = SubscriptionReceiver::register(&subscriptions);
+        let first = NotificationReceiverGuard::register(&subscriptions);
+        let second = NotificationReceiverGuard::register(&subscriptions);
         subscribe("a://2");
         drop(first);
         assert_eq!(Arc::strong_count(&hold), 2);

@@ -554,20 +554,20 @@ impl Drop for InFlightGuard {
 }
 
 /// Switch that passes a call's events to the client until the call is answered.
-struct CallEventGate(Option<Arc<Mutex<Option<CallEventDestination>>>>);
+struct CallEventForwarder(Option<Arc<Mutex<Option<CallEventDestination>>>>);
 
 fn open_event_gate(
     encoder: &Arc<dyn AnswerEncoder>,
     answer_form: AcceptedResponseMode,
     out: &CallEventDestination,
-) -> (CallEventSink, CallEventGate) {
+) -> (CallEventSink, CallEventForwarder) {
     // Resumable streams need the sink even if the client wants no events, to receive requests to
     // close.
     if answer_form != AcceptedResponseMode::Resumable && !encoder.encodes_events() {
-        return (CallEventSink::none(), CallEventGate(None));
+        return (CallEventSink::none(), CallEventForwarder(None));
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));
-    let gate = CallEventGate(Some(open.clone()));
+    let gate = CallEventForwarder(Some(open.clone()));
     let log_level = encoder.log_level();
     let encoder = encoder.clone();
     let events = CallEventSink::new(move |event: CallEvent| {
@@ -583,7 +583,7 @@ fn open_event_gate(
     (events.with_log_level(log_level), gate)
 }
 
-impl CallEventGate {
+impl CallEventForwarder {
     /// Stops passing events to the client, and drops the channel to the client, because a tool may
     /// keep its event sink after the call.
     fn close(&self) {

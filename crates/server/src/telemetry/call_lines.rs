@@ -36,7 +36,7 @@ pub fn print_calls(
 }
 
 async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLineFormat) {
-    let mut budget = LogLineBudget::new();
+    let mut budget = CallLineRateLimiter::new();
     loop {
         let next = match budget.omitted {
             0 => Some(records.recv().await),
@@ -67,13 +67,13 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLineFormat)
 }
 
 /// Limits the lines about calls in one second: counts the lines that were printed and omitted.
-struct LogLineBudget {
+struct CallLineRateLimiter {
     since: Instant,
     printed: usize,
     omitted: usize,
 }
 
-impl LogLineBudget {
+impl CallLineRateLimiter {
     fn new() -> Self {
         Self { since: Instant::now(), printed: 0, omitted: 0 }
     }

@@ -48,17 +48,17 @@ pub(crate) struct CallMetrics {
     durations: Family<ToolMetricLabels, Histogram, fn() -> Histogram>,
     started_at_s: u64,
     upstreams: Option<Upstreams>,
-    load: SharedServerLoad,
+    load: ServerLoadCell,
 }
 
 /// Load of the server that the metrics collectors write. The value is set immediately before the
 /// collectors run.
-type SharedServerLoad = Arc<Mutex<Option<ServerLoad>>>;
+type ServerLoadCell = Arc<Mutex<Option<ServerLoad>>>;
 
 /// Collector of a metric that is computed from the current load of the server.
 struct ServerLoadCollector {
     row: &'static MetricDefinition,
-    load: SharedServerLoad,
+    load: ServerLoadCell,
 }
 
 impl fmt::Debug for ServerLoadCollector {
@@ -180,7 +180,7 @@ impl CallMetrics {
         let caller_calls = Family::<CallerMetricLabels, Counter>::default();
         let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
         let durations = Family::<ToolMetricLabels, Histogram, _>::new_with_constructor(histogram);
-        let load = SharedServerLoad::default();
+        let load = ServerLoadCell::default();
         for row in METRICS {
             match (&row.source, row.unit.clone()) {
                 (MetricValueSource::Calls, _) => {

@@ -21,7 +21,7 @@ use crate::sync::lock_mutex;
 use crate::upstreams::pins;
 
 /// Cache of upstreams' tool lists, connected to a host's catalog.
-pub(crate) struct UpstreamCache {
+pub(crate) struct UpstreamListingCache {
     folder: Option<PathBuf>,
     /// Path of the lock file with the approved tools.
     lock_file: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct UpstreamCache {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the server's own folder, outside the workspace")]
-impl UpstreamHost for UpstreamCache {
+impl UpstreamHost for UpstreamListingCache {
     fn stored_listing(&self, name: &str) -> Option<(UpstreamListing, Duration)> {
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
         let listing = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
@@ -113,7 +113,7 @@ impl UpstreamHost for UpstreamCache {
 /// or an error.
 type PinLockReadResult = Result<Option<Arc<PinLock>>, String>;
 
-impl UpstreamCache {
+impl UpstreamListingCache {
     /// Returns the content of the lock file with approved tools. Reads the file only if it has
     /// changed.
     fn read_lock_file(&self) -> PinLockReadResult {

@@ -102,9 +102,8 @@ fn a_session_that_ended_at_one_server_is_unknown_at_all_servers() {
 fn an_answer_that_arrives_at_another_server_reaches_the_call_that_asked() {
     let fleet = TestFleet::start();
     let workspace = TempWorkspace::new();
-    let start = || {
-        fleet.server(ServerLaunchOptions::over(&workspace).set("tools_confirm", "files.write"))
-    };
+    let start =
+        || fleet.server(ServerLaunchOptions::over(&workspace).set("tools_confirm", "files.write"));
     let [first, second] = [(); 2].map(|()| start());
     let session = open_session(&first);
     let mut wanted = open_stream(&first, &session, &write(1, "wanted"));

@@ -13,7 +13,7 @@ use toolgate_budget::BoundedSchemaValidator;
 use toolgate_contract::exact_json;
 
 use super::outcome::AssetError;
-use super::python::{PythonRepr, PythonString};
+use super::python::{PythonRepr, PythonStringRepr};
 use super::validators::AssetSchemaDocuments;
 
 /// The maximum number of errors reported for one asset.
@@ -201,12 +201,12 @@ impl<'a> AssetErrorCollector<'a> {
                 format!("{value} should not be valid under {}", PythonRepr(schema))
             }
             Kind::Pattern { pattern } => {
-                format!("{value} does not match {}", PythonString(pattern))
+                format!("{value} does not match {}", PythonStringRepr(pattern))
             }
             // Patterns are matched by a keyword of our own.
             Kind::Custom { keyword, .. } if keyword == "pattern" => {
                 let pattern = self.place(error).value.and_then(Value::as_str).unwrap_or_default();
-                format!("{value} does not match {}", PythonString(pattern))
+                format!("{value} does not match {}", PythonStringRepr(pattern))
             }
             Kind::Required { property } => {
                 format!("{} is a required property", PythonRepr(property))
@@ -252,7 +252,7 @@ impl<'a> AssetErrorCollector<'a> {
     fn additional_message(&self, error: &ValidationError<'_>, unexpected: &[String]) -> String {
         let mut unexpected: Vec<&str> = unexpected.iter().map(String::as_str).collect();
         unexpected.sort_unstable();
-        let list = join_display(unexpected.iter().map(|name| PythonString(name)));
+        let list = join_display(unexpected.iter().map(|name| PythonStringRepr(name)));
         let patterns = self.place(error).schema.and_then(|schema| schema.get("patternProperties"));
         let Some(patterns) = patterns.and_then(Value::as_object) else {
             let were = was_or_were(&unexpected);
@@ -261,7 +261,7 @@ impl<'a> AssetErrorCollector<'a> {
         let mut patterns: Vec<&str> = patterns.keys().map(String::as_str).collect();
         patterns.sort_unstable();
         let verb = if unexpected.len() == 1 { "does" } else { "do" };
-        let patterns = join_display(patterns.into_iter().map(PythonString));
+        let patterns = join_display(patterns.into_iter().map(PythonStringRepr));
         format!("{list} {verb} not match any of the regexes: {patterns}")
     }
 
@@ -270,10 +270,10 @@ impl<'a> AssetErrorCollector<'a> {
         let were = was_or_were(&names);
         if self.place(error).value.is_none_or(|schema| *schema == Value::Bool(false)) {
             names.sort_unstable();
-            let list = join_display(names.into_iter().map(PythonString));
+            let list = join_display(names.into_iter().map(PythonStringRepr));
             return format!("Unevaluated properties are not allowed ({list} {were} unexpected)");
         }
-        let list = join_display(names.into_iter().map(PythonString));
+        let list = join_display(names.into_iter().map(PythonStringRepr));
         format!(
             "Unevaluated properties are not valid under the given schema \
              ({list} {were} unevaluated and invalid)"
@@ -294,8 +294,8 @@ impl<'a> AssetErrorCollector<'a> {
             for name in names.filter(|name| !asset.contains_key(*name)) {
                 missing.push(format!(
                     "{} is a dependency of {}",
-                    PythonString(name),
-                    PythonString(property)
+                    PythonStringRepr(name),
+                    PythonStringRepr(property)
                 ));
             }
         }
@@ -340,7 +340,7 @@ impl<'a> AssetErrorCollector<'a> {
                     }
                     self.push_error(
                         path.clone(),
-                        format!("False schema does not allow {}", PythonString(&name)),
+                        format!("False schema does not allow {}", PythonStringRepr(&name)),
                     );
                 }
             }

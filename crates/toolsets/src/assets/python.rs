@@ -17,7 +17,7 @@ impl fmt::Display for PythonRepr<'_> {
             Value::Bool(true) => f.write_str("True"),
             Value::Bool(false) => f.write_str("False"),
             Value::Number(number) => write_number(f, number),
-            Value::String(text) => fmt::Display::fmt(&PythonString(text), f),
+            Value::String(text) => fmt::Display::fmt(&PythonStringRepr(text), f),
             Value::Array(items) => {
                 f.write_char('[')?;
                 for (nth, item) in items.iter().enumerate() {
@@ -30,7 +30,7 @@ impl fmt::Display for PythonRepr<'_> {
                 f.write_char('{')?;
                 for (nth, (key, value)) in fields.iter().enumerate() {
                     f.write_str(if nth > 0 { ", " } else { "" })?;
-                    write!(f, "{}: {}", PythonString(key), PythonRepr(value))?;
+                    write!(f, "{}: {}", PythonStringRepr(key), PythonRepr(value))?;
                 }
                 f.write_char('}')
             }
@@ -39,9 +39,9 @@ impl fmt::Display for PythonRepr<'_> {
 }
 
 /// A text that is displayed as Python's `repr` would show it.
-pub(super) struct PythonString<'a>(pub(super) &'a str);
+pub(super) struct PythonStringRepr<'a>(pub(super) &'a str);
 
-impl fmt::Display for PythonString<'_> {
+impl fmt::Display for PythonStringRepr<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = if self.0.contains('\'') && !self.0.contains('"') { '"' } else { '\'' };
         f.write_char(quote)?;
@@ -135,7 +135,7 @@ mod tests {
             ("\u{301}", "'\u{301}'"),
             ("\u{1f600}\u{e0001}", "'\u{1f600}\\U000e0001'"),
         ] {
-            assert_eq!(PythonString(text).to_string(), quoted);
+            assert_eq!(PythonStringRepr(text).to_string(), quoted);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::uri_paths;
 const SCHEME: &str = "asset://";
 
 /// Source of the resources that serve a workspace's schemas and examples.
-pub struct AssetSource {
+pub struct AssetResourceSource {
     assets: Arc<AssetSnapshot>,
     kinds: Vec<AssetKind>,
     /// Asset resources by URI. The map is built once, after the assets were loaded.
@@ -78,7 +78,7 @@ impl AssetKind {
     }
 }
 
-impl AssetSource {
+impl AssetResourceSource {
     /// Creates the resource source of `assets`. Returns `None` if neither schemas nor examples have
     /// a folder.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Option<Arc<Self>> {
@@ -141,7 +141,7 @@ impl AssetSource {
     }
 }
 
-impl ResourceSource for AssetSource {
+impl ResourceSource for AssetResourceSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }

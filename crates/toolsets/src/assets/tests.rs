@@ -13,7 +13,7 @@ use toolgate_contract::{
     ResourceSource, ToolContext, ToolErrorKind,
 };
 
-use super::{AssetSettings, AssetSnapshot, AssetSource, EnvironmentAssetSettings, tools};
+use super::{AssetResourceSource, AssetSettings, AssetSnapshot, EnvironmentAssetSettings, tools};
 use toolgate_world::{HttpFetcher, Root};
 
 /// Test workspace with schemas, and the tools of the `assets` toolset.
@@ -43,8 +43,8 @@ impl AssetTestBench {
         AssetSnapshot::open(&Root::open(self.dir.path()).unwrap(), settings).unwrap()
     }
 
-    fn source(&self, settings: &AssetSettings) -> Option<Arc<AssetSource>> {
-        AssetSource::new(&self.open(settings)?)
+    fn source(&self, settings: &AssetSettings) -> Option<Arc<AssetResourceSource>> {
+        AssetResourceSource::new(&self.open(settings)?)
     }
 }
 

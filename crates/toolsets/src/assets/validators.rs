@@ -32,7 +32,7 @@ const ERRORS_BYTES_MAX: u64 = 80 << 20;
 /// Validators for all schemas of a workspace, by schema name.
 #[derive(Default)]
 pub(super) struct AssetSchemaValidators {
-    by_name: BTreeMap<String, CompiledAssetSchema>,
+    by_name: BTreeMap<String, LazyAssetValidator>,
     documents: Arc<AssetSchemaDocuments>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct AssetSchemaSource {
 }
 
 /// A schema with its validator, which is compiled when it is first needed.
-struct CompiledAssetSchema {
+struct LazyAssetValidator {
     base_uri: String,
     document: Arc<Value>,
     validator: OnceLock<Result<BoundedSchemaValidator, String>>,
@@ -95,7 +95,7 @@ impl AssetSchemaValidators {
                 let AssetSchemaSource { name, document, .. } = source;
                 by_name.insert(
                     name,
-                    CompiledAssetSchema { base_uri: base, document, validator: OnceLock::new() },
+                    LazyAssetValidator { base_uri: base, document, validator: OnceLock::new() },
                 );
             }
         }

@@ -70,7 +70,7 @@ impl OutputParserState {
         let reader: Box<dyn OutputLineParser> = match kind {
             BuildTool::Cargo => Box::new(cargo::CargoParser::new(verb)),
             BuildTool::Go => Box::new(go::GoParser::default()),
-            BuildTool::Pytest => Box::new(pytest::PytestParser::default()),
+            BuildTool::Pytest => Box::new(pytest::PytestOutputParser::default()),
             BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => {
                 Box::new(scripts::JavaScriptOutputParser::default())
             }

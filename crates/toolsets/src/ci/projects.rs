@@ -61,7 +61,7 @@ pub(super) fn find_nearest(
             return Ok(found);
         }
     }
-    find_below(root, folder, NestedProjectHandling::Skipped, watch)
+    find_below(root, folder, NestedProjectPolicy::Skipped, watch)
 }
 
 /// Finds all projects in and below `folder`, including nested projects. If `folder` itself has no
@@ -73,7 +73,7 @@ pub(super) fn find_all(
 ) -> Result<Vec<WorkspaceProject>, ToolError> {
     let mut found = find_nearest(root, folder, watch)?;
     let folder = relative_folder(root, folder)?;
-    let inner = find_below(root, &folder, NestedProjectHandling::Included, watch)?;
+    let inner = find_below(root, &folder, NestedProjectPolicy::Included, watch)?;
     let is_known = |known: &[WorkspaceProject], project: &WorkspaceProject| {
         known.iter().any(|it| it.folder == project.folder && it.kind == project.kind)
     };
@@ -110,7 +110,7 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
 
 /// Rule for projects inside other projects: include or skip them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NestedProjectHandling {
+enum NestedProjectPolicy {
     Included,
     Skipped,
 }
@@ -120,7 +120,7 @@ enum NestedProjectHandling {
 fn find_below(
     root: &Root,
     folder: &str,
-    nested: NestedProjectHandling,
+    nested: NestedProjectPolicy,
     watch: &DiskWorkMonitor,
 ) -> Result<Vec<WorkspaceProject>, ToolError> {
     let mut found = Vec::new();
@@ -137,7 +137,7 @@ fn find_below(
                 let inner = if folder == "." { name } else { format!("{folder}/{name}") };
                 // Unreadable folders are skipped.
                 let Ok(projects) = projects_in(root, &inner, watch) else { continue };
-                if projects.is_empty() || nested == NestedProjectHandling::Included {
+                if projects.is_empty() || nested == NestedProjectPolicy::Included {
                     next.push(inner);
                 }
                 found.extend(projects);

@@ -3,14 +3,14 @@
 use serde_json::{Map, Value};
 
 use super::table::{LeadingDashPolicy, ListOptionStyle};
-use super::type_note::ArgumentTypeNotation;
+use super::type_note::ArgumentTypeNote;
 
 /// An argument of a declared command, with its type and default value.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArgument {
     pub(super) name: String,
     pub(super) about: Option<String>,
-    pub(super) note: ArgumentTypeNotation,
+    pub(super) note: ArgumentTypeNote,
     /// The default that the program itself uses. The argument's JSON Schema shows this value, but
     /// toolgate never passes it.
     pub(super) assumed: Option<Value>,

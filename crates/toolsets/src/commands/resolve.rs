@@ -21,7 +21,7 @@ use super::table::{
     DeclaredEffects, OrderedTableEntries, into_table,
 };
 use super::template::ArgvTemplateItem;
-use super::type_note::{ArgumentTypeNotation, ArgumentValueCount, ArgumentValueKind};
+use super::type_note::{ArgumentTypeNote, ArgumentValueCount, ArgumentValueKind};
 use crate::exec::variable_refusal;
 
 /// The highest limit that a declaration can set for concurrent calls of its command.
@@ -306,9 +306,9 @@ fn read_argument(
         schema,
     } = arg;
     let mut note = match (&r#type, &schema) {
-        (Some(note), None) => ArgumentTypeNotation::parse(note.get_ref())
+        (Some(note), None) => ArgumentTypeNote::parse(note.get_ref())
             .map_err(|reason| CommandDeclarationError::at(note, reason))?,
-        (None, Some(_)) => ArgumentTypeNotation {
+        (None, Some(_)) => ArgumentTypeNote {
             kind: ArgumentValueKind::Any,
             count: ArgumentValueCount::One,
             required,

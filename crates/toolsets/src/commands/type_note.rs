@@ -24,7 +24,7 @@ pub(super) enum ArgumentValueKind {
 
 /// A parsed type note, such as `"string!"`: type, number of values, required or not, and default.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ArgumentTypeNotation {
+pub(super) struct ArgumentTypeNote {
     pub(super) kind: ArgumentValueKind,
     pub(super) count: ArgumentValueCount,
     pub(super) required: bool,
@@ -43,7 +43,7 @@ pub(super) enum ArgumentValueCount {
 
 const KINDS: [&str; 5] = ["string", "path", "integer", "number", "flag"];
 
-impl ArgumentTypeNotation {
+impl ArgumentTypeNote {
     /// Parses a type note: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, optionally followed by `!`
     /// or ` = DEFAULT`.
     pub(super) fn parse(note: &str) -> Result<Self, String> {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_note_gives_type_count_and_default() {
-        let schema = |note| ArgumentTypeNotation::parse(note).map(|note| note.schema());
+        let schema = |note| ArgumentTypeNote::parse(note).map(|note| note.schema());
         assert_eq!(schema("string!"), Ok(json!({"type": "string"})));
         assert_eq!(schema("integer = 10"), Ok(json!({"type": "integer"})));
         assert_eq!(schema("png|svg"), Ok(json!({"type": "string", "enum": ["png", "svg"]})));
@@ -214,7 +214,7 @@ mod tests {
                 "type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1
             }))
         );
-        let default = |note| ArgumentTypeNotation::parse(note).unwrap().default;
+        let default = |note| ArgumentTypeNote::parse(note).unwrap().default;
         assert_eq!(default("integer = 10"), Some(json!(10)));
         assert_eq!(default("png|svg = svg"), Some(json!("svg")));
         assert_eq!(default("string = a = b"), Some(json!("a = b")));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn an_invalid_note_gets_an_error_with_a_fix() {
-        let error = |note| ArgumentTypeNotation::parse(note).unwrap_err();
+        let error = |note| ArgumentTypeNote::parse(note).unwrap_err();
         assert!(error("strnig!").contains("did you mean `string`?"), "{}", error("strnig!"));
         assert!(error("string! = x").contains("required and has a default"));
         assert!(error("number[0]").contains("`string[]` for a list"));

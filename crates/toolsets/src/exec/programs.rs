@@ -16,7 +16,7 @@ use super::output_forwarder::ProgramOutputForwarder;
 use super::output_store::{CapturedProgramOutput, ProgramOutputStore};
 use toolgate_world::processes::{ProgramOutcome, ProgramStartRequest, ProgramStopReason};
 use toolgate_world::sandbox::{
-    IncompleteSandbox, ProgramConfinement, SandboxSetupFailure, SandboxSetupStep,
+    IncompleteSandboxError, ProgramConfinement, SandboxSetupFailure, SandboxSetupStep,
 };
 use toolgate_world::{ProcessRunner, Root};
 
@@ -241,7 +241,7 @@ fn start_error(
     to_error: impl Fn(StartFailureCause, String) -> ToolError,
 ) -> ToolError {
     let name = name.escape_debug();
-    if let Some(incomplete) = inner_error::<IncompleteSandbox>(err) {
+    if let Some(incomplete) = inner_error::<IncompleteSandboxError>(err) {
         return ToolError::new(
             ToolErrorKind::Unavailable,
             format!(

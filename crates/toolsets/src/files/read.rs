@@ -15,7 +15,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::FileSettings;
 use crate::counted::counted;
-use crate::text_encoding::{ByteOrder, LineEndUnit, TextEncoding, seven_bit_name};
+use crate::text_encoding::{ByteOrder, LineEndScanner, TextEncoding, seven_bit_name};
 use content::OpenFileContent;
 use picture::{PictureSize, ShownPicture};
 use several::{AdditionalFileResult, FileReadResult, PATHS_MAX};
@@ -468,7 +468,7 @@ fn whole_units(limit: u64) -> u64 {
 
 /// Returns the byte offset after the end of line number `count` in `bytes`. Returns `None` if
 /// `bytes` has fewer line ends.
-fn end_of_line(bytes: &[u8], count: u64, ends: LineEndUnit) -> Option<usize> {
+fn end_of_line(bytes: &[u8], count: u64, ends: LineEndScanner) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
@@ -489,7 +489,7 @@ fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
 /// Shortens `bytes` to the end of the last complete line. If there is no complete line, shortens
 /// `bytes` to the end of the last complete character.
 fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
-    if let Some(end) = LineEndUnit(utf16).last(bytes) {
+    if let Some(end) = LineEndScanner(utf16).last(bytes) {
         return bytes.truncate(end);
     }
     let whole_chars = match utf16 {

@@ -101,7 +101,7 @@ fn across_lines(text: &str, literal: bool) -> String {
     }
     // The matcher reports an invalid expression later.
     let Ok(ast) = Parser::new().parse(text) else { return text.to_owned() };
-    let Ok(ends) = visit(&ast, LineEndFinder::default());
+    let Ok(ends) = visit(&ast, LineEndVisitor::default());
     let mut across = "(?R)".to_owned();
     let mut at = 0;
     for end in ends {
@@ -115,9 +115,9 @@ fn across_lines(text: &str, literal: bool) -> String {
 /// Collector of the positions of line ends in a parsed regular expression, except those in
 /// character classes.
 #[derive(Default)]
-struct LineEndFinder(Vec<Span>);
+struct LineEndVisitor(Vec<Span>);
 
-impl Visitor for LineEndFinder {
+impl Visitor for LineEndVisitor {
     type Output = Vec<Span>;
     type Err = Infallible;
 

@@ -11,7 +11,7 @@ use toolgate_contract::{
 use super::file_prompt::FileBackedPrompt;
 use super::prompt_file::PromptFile;
 use crate::front_matter::{FileErrorWithLine, SkippedFile};
-use crate::workspace_scan::{FileValueCache, WorkspaceScan, WorkspaceScanState};
+use crate::workspace_scan::{FileValueCache, WorkspaceScanState, WorkspaceScanner};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryKind};
 
@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 256 << 10;
 /// Source of the prompts in a folder of the workspace. Each request rereads the files that changed.
 pub struct PromptFolder {
     path: String,
-    scan: Arc<WorkspaceScan<PromptFileResult, PromptFiles>>,
+    scan: Arc<WorkspaceScanner<PromptFileResult, PromptFiles>>,
 }
 
 /// The result of reading one prompt file: a prompt or an error.
@@ -38,7 +38,7 @@ impl PromptFolder {
         let folder = path.clone();
         let scan_fn =
             move |root: &Root, memory: &mut _, watch: &_| refresh(root, &folder, memory, watch);
-        Self { path, scan: WorkspaceScan::new(root, scan_fn) }
+        Self { path, scan: WorkspaceScanner::new(root, scan_fn) }
     }
 }
 

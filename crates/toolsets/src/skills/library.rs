@@ -13,7 +13,7 @@ use toolgate_contract::{
 use super::entry::{OfferedSkill, OfferedSkillFile, SkillFileInfo, SkillFileOrigin};
 use super::{BYTES_MAX, SCHEME, SKILL_FILE, SkillSettings, search};
 use crate::front_matter::SkippedFile;
-use crate::workspace_scan::WorkspaceScan;
+use crate::workspace_scan::WorkspaceScanner;
 use crate::{icons, uri_paths};
 use toolgate_world::Root;
 
@@ -22,7 +22,7 @@ const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 
 /// Source of the skills of a workspace. Each request rereads the files that changed.
 pub struct SkillLibrary {
-    scan: Arc<WorkspaceScan<Arc<SkillFileInfo>, Vec<OfferedSkill>>>,
+    scan: Arc<WorkspaceScanner<Arc<SkillFileInfo>, Vec<OfferedSkill>>>,
     folders: Vec<String>,
     guard: ToolSpec,
 }
@@ -40,7 +40,7 @@ impl SkillLibrary {
     pub(super) fn open(root: &Root, folders: &[String], has_built_in: bool) -> Arc<Self> {
         let folders = folders.to_vec();
         let searched = folders.clone();
-        let scan = WorkspaceScan::new(root, move |root, memory, watch| {
+        let scan = WorkspaceScanner::new(root, move |root, memory, watch| {
             search::find_skills(root, &searched, has_built_in, memory, watch)
         });
         Arc::new(Self { scan, folders, guard: guard() })

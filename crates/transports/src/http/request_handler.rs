@@ -26,7 +26,7 @@ use super::cors::CorsRequestOrigin;
 use super::head_checks::{AmbiguousRequestHeadReason, is_last_request};
 use super::request_spin::BusyPollPermit;
 use super::response_body::{ResponseBody, event_stream_response, reply_response, text_response};
-use super::unsent::{UnsentByteCounter, UnsentBytesGuard};
+use super::unsent::{UnsentByteCounter, UnsentBytesAccount};
 use super::upgrade::{WebSocketRequest, switching_response};
 use super::{
     HttpApplication, HttpServerLimits, OutgoingResponse, PendingWebSocket, ReceivedRequest,
@@ -54,7 +54,7 @@ pub(super) struct RequestHandler {
 pub(super) struct ClientConnection {
     pub(super) peer: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
-    pub(super) unsent: Arc<UnsentBytesGuard>,
+    pub(super) unsent: Arc<UnsentBytesAccount>,
     pub(super) doubt: AmbiguousRequestHeadReason,
     /// WebSocket conversation to start after the last HTTP response.
     pub(super) pending_socket: Mutex<Option<PendingWebSocket>>,

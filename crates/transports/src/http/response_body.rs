@@ -21,14 +21,14 @@ use toolgate_contract::{OutgoingFile, Reply, ReplyBody};
 
 use super::ServerSentEvent;
 use super::connection_slots::{LongStreamSlot, OpenHttpRequest};
-use super::unsent::UnsentBytesGuard;
+use super::unsent::UnsentBytesAccount;
 
 /// Body of an HTTP response.
 pub(super) struct ResponseBody {
     content: ResponseBodyContent,
     /// The request that ends when this body is sent, and the account of the connection's unsent
     /// bytes.
-    turn: Option<(OpenHttpRequest, Arc<UnsentBytesGuard>)>,
+    turn: Option<(OpenHttpRequest, Arc<UnsentBytesAccount>)>,
 }
 
 /// Content of a response body: bytes, a file or an event stream.
@@ -45,7 +45,7 @@ impl ResponseBody {
 
     /// Attaches the request `turn`, which ends once this body is sent, and the connection's account
     /// of unsent bytes `owed`.
-    pub(super) fn with_turn(self, turn: OpenHttpRequest, owed: Arc<UnsentBytesGuard>) -> Self {
+    pub(super) fn with_turn(self, turn: OpenHttpRequest, owed: Arc<UnsentBytesAccount>) -> Self {
         if let ResponseBodyContent::Whole(Some(bytes)) = &self.content {
             owed.add(bytes.len());
         }

@@ -39,7 +39,7 @@ struct UnsentConnectionBytes {
 }
 
 /// Account of the unsent bytes of one connection. Dropping this value closes the account.
-pub(crate) struct UnsentBytesGuard {
+pub(crate) struct UnsentBytesAccount {
     unsent: Arc<UnsentByteCounter>,
     number: u64,
     bytes: AtomicUsize,
@@ -52,12 +52,12 @@ impl UnsentByteCounter {
     }
 
     /// Opens the account of unsent bytes of a new connection.
-    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentBytesGuard> {
+    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentBytesAccount> {
         let mut held = self.lock_state();
         held.next_number += 1;
         let number = held.next_number;
         let unsent = self.clone();
-        Arc::new(UnsentBytesGuard {
+        Arc::new(UnsentBytesAccount {
             unsent,
             number,
             bytes: AtomicUsize::new(0),
@@ -70,7 +70,7 @@ impl UnsentByteCounter {
     }
 }
 
-impl UnsentBytesGuard {
+impl UnsentBytesAccount {
     /// Adds the number `bytes` to the connection's account. These bytes wait to be sent.
     pub(super) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl UnsentBytesState {
     }
 }
 
-impl Drop for UnsentBytesGuard {
+impl Drop for UnsentBytesAccount {
     fn drop(&mut self) {
         let mut held = self.unsent.lock_state();
         if let Some(entry) = held.accounts.remove(&self.number) {
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn is_disconnected(owed: &UnsentBytesGuard) -> bool {
+    fn is_disconnected(owed: &UnsentBytesAccount) -> bool {
         owed.wait_disconnected().now_or_never().is_some()
     }
 

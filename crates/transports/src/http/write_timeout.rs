@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::listener::ClientByteStream;
 use super::request_spin::{BusyPollPermit, RequestBusyPollState};
-use super::unsent::UnsentBytesGuard;
+use super::unsent::UnsentBytesAccount;
 
 /// Connection with a timeout for writes.
 pub(crate) struct WriteTimeoutStream {
@@ -24,7 +24,7 @@ pub(crate) struct WriteTimeoutStream {
     /// Timer that runs while a write to the connection waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Account of the connection's unsent bytes.
-    unsent: Arc<UnsentBytesGuard>,
+    unsent: Arc<UnsentBytesAccount>,
     spin: RequestBusyPollState,
 }
 
@@ -32,7 +32,7 @@ impl WriteTimeoutStream {
     pub(super) fn new(
         stream: ClientByteStream,
         write_timeout: Duration,
-        unsent: Arc<UnsentBytesGuard>,
+        unsent: Arc<UnsentBytesAccount>,
         lookout: BusyPollPermit,
     ) -> Self {
         let spin = RequestBusyPollState::new(lookout);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::message::UpstreamRpcError;
 use crate::server_requests::ELICITATION_COMPLETE;
-use crate::transport::{MessageReceiver, OutgoingMessage, RequestAnswer};
+use crate::transport::{AnswerFuture, MessageReceiver, OutgoingMessage};
 
 /// Maximum number of abandoned calls that are remembered. A server need not answer a cancelled
 /// call, so the end of the call may never be known.
@@ -212,7 +212,7 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
         self.receiver.record_error_output(output);
     }
 
-    fn answer_request(self: Arc<Self>, method: String, params: Value) -> RequestAnswer {
+    fn answer_request(self: Arc<Self>, method: String, params: Value) -> AnswerFuture {
         Box::pin(async move {
             match self.question_receiver(&method) {
                 Some(receiver) => receiver.answer_request(method, params).await,
@@ -251,7 +251,7 @@ mod tests {
             self.1.fetch_add(1, Ordering::AcqRel);
         }
 
-        fn answer_request(self: Arc<Self>, _: String, _: Value) -> RequestAnswer {
+        fn answer_request(self: Arc<Self>, _: String, _: Value) -> AnswerFuture {
             Box::pin(async { Ok(json!("asked")) })
         }
     }

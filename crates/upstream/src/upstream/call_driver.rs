@@ -52,7 +52,7 @@ struct SuspendedCall {
 }
 
 /// The first response to a call to an upstream, with the connection on which the call continues.
-pub(crate) struct UpstreamCallStart {
+pub(crate) struct InitialCallResponse {
     /// The result of the call, or the task that the call became.
     pub(crate) response: Value,
     pub(crate) connection: Arc<UpstreamConnection>,
@@ -63,7 +63,7 @@ pub(crate) struct UpstreamCallStart {
     pub(crate) task: Option<UpstreamTaskGuard>,
 }
 
-impl UpstreamCallStart {
+impl InitialCallResponse {
     pub(crate) fn new(
         response: Value,
         connection: Arc<UpstreamConnection>,
@@ -81,7 +81,7 @@ impl UpstreamCallStart {
 
 /// A call to an upstream that is still running.
 pub(crate) struct RunningUpstreamCall {
-    task: AbortOnDropTask<UpstreamCallStart>,
+    task: AbortOnDropTask<InitialCallResponse>,
     incoming: mpsc::Receiver<UpstreamOpenQuestions>,
     receiver: Arc<CallMessageReceiver>,
     /// Questions of the upstream that wait for the caller's answers.
@@ -168,7 +168,7 @@ impl SuspendedCalls {
 
 /// The state of a call to an upstream when it ends or the time limit of the wait is reached.
 pub(crate) enum UpstreamCallProgress {
-    Done(UpstreamCallStart),
+    Done(InitialCallResponse),
     Running(RunningUpstreamCall),
     /// A call in the stateless protocol for whose last request the upstream has not sent an answer.
     Unanswered(Box<(StatelessCall, UnansweredStatelessRequest)>),
@@ -191,8 +191,8 @@ impl UpstreamCallProgress {
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart>,
-) -> Result<UpstreamCallStart, ToolError> {
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, InitialCallResponse>,
+) -> Result<InitialCallResponse, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
         return begin(CallMessageReceiver::for_live_caller(ctx)).await;
     }
@@ -203,7 +203,7 @@ pub(crate) async fn drive_to_end(
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, InitialCallResponse>,
     within: Duration,
 ) -> Result<UpstreamCallProgress, ToolError> {
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
@@ -215,7 +215,7 @@ pub(crate) async fn drive_running(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
     mut running: RunningUpstreamCall,
-) -> Result<UpstreamCallStart, ToolError> {
+) -> Result<InitialCallResponse, ToolError> {
     running.receiver.redirect_events(ctx.events.clone());
     loop {
         match drive(suspended_calls, ctx, running, Duration::from_secs(3600)).await? {
@@ -232,7 +232,7 @@ pub(crate) async fn drive_running(
 fn resume_or_start(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, InitialCallResponse>,
 ) -> Result<RunningUpstreamCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);

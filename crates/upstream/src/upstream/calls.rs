@@ -20,7 +20,7 @@ use crate::message::UpstreamRpcError;
 use crate::server_requests::CallMessageReceiver;
 use crate::transport::UpstreamRequestFailure;
 use crate::upstream::call_driver::{
-    self, StatelessCallOutcome, StatelessCallStart, UpstreamCallProgress, UpstreamCallStart,
+    self, InitialCallResponse, StatelessCallOutcome, StatelessCallStart, UpstreamCallProgress,
 };
 
 /// Method that calls a tool.
@@ -44,7 +44,7 @@ impl Upstream {
         &self,
         ctx: &ToolContext,
         asked: UpstreamCallRequest,
-    ) -> Result<UpstreamCallStart, ToolError> {
+    ) -> Result<InitialCallResponse, ToolError> {
         if let Some(instance) = self.instance_for(ctx)? {
             return Box::pin(instance.start_call(ctx, asked)).await;
         }
@@ -121,7 +121,7 @@ impl Upstream {
         &self,
         ctx: &ToolContext,
         driven: UpstreamCallProgress,
-    ) -> Result<UpstreamCallStart, ToolError> {
+    ) -> Result<InitialCallResponse, ToolError> {
         let work = async {
             match driven {
                 UpstreamCallProgress::Done(begun) => Ok(begun),
@@ -159,7 +159,7 @@ impl Upstream {
         ctx: &ToolContext,
         asked: UpstreamCallRequest,
         link: Arc<UpstreamConnection>,
-    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, UpstreamCallStart> + use<>
+    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, InitialCallResponse> + use<>
     {
         let UpstreamCallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
@@ -256,7 +256,7 @@ impl Upstream {
                     Some(kind) if kind != QuestionKind::Roots && first["isError"] == true => {
                         Err(ToolError::cannot_ask(kind))
                     }
-                    _ => Ok(UpstreamCallStart::new(first, link, dedicated)),
+                    _ => Ok(InitialCallResponse::new(first, link, dedicated)),
                 }
             })
         }
@@ -310,7 +310,7 @@ impl StatelessCall {
         self,
         ctx: &ToolContext,
         from: StatelessCallStart,
-    ) -> Result<UpstreamCallStart, ToolError> {
+    ) -> Result<InitialCallResponse, ToolError> {
         match self.drive(ctx, from, None).await? {
             UpstreamCallProgress::Done(begun) => Ok(begun),
             UpstreamCallProgress::Running(_) | UpstreamCallProgress::Unanswered(_) => {
@@ -329,9 +329,9 @@ impl StatelessCall {
         let send = |params| self.send(ctx, params);
         let folders = self.upstream.folders();
         match call_driver::drive_rounds(ctx, from, within, folders.as_ref(), send).await? {
-            StatelessCallOutcome::Done(first) => {
-                Ok(UpstreamCallProgress::Done(UpstreamCallStart::new(first, self.connection, None)))
-            }
+            StatelessCallOutcome::Done(first) => Ok(UpstreamCallProgress::Done(
+                InitialCallResponse::new(first, self.connection, None),
+            )),
             StatelessCallOutcome::Unanswered(sent) => {
                 Ok(UpstreamCallProgress::Unanswered(Box::new((self, sent))))
             }

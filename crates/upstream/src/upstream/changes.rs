@@ -17,7 +17,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
 use crate::server_requests::{ELICITATION_COMPLETE, RefusingMessageReceiver};
 use crate::start_report::UpstreamStartReport;
-use crate::transport::{LISTEN, MessageReceiver, RequestAnswer, UpstreamRequestFailure};
+use crate::transport::{AnswerFuture, LISTEN, MessageReceiver, UpstreamRequestFailure};
 
 /// First pause before a stream of notifications is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -403,7 +403,7 @@ impl MessageReceiver for ConnectionMessageReceiver {
         }
     }
 
-    fn answer_request(self: Arc<Self>, method: String, _params: Value) -> RequestAnswer {
+    fn answer_request(self: Arc<Self>, method: String, _params: Value) -> AnswerFuture {
         Box::pin(async move {
             let upstream = self.0.upgrade();
             let upstream = upstream

@@ -143,9 +143,7 @@ impl Upstream {
             self.health.record(&self.name, connected.as_ref().map(|_| ()).map_err(String::as_str));
         }
         match connected {
-            Ok(_) if is_closed => {
-                Err(self.unavailable("the server is shutting down"))
-            }
+            Ok(_) if is_closed => Err(self.unavailable("the server is shutting down")),
             Ok(link) => {
                 let link = Arc::new(link);
                 *self.shared_connection.write().unwrap_or_else(PoisonError::into_inner) =

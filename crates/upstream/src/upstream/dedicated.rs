@@ -13,7 +13,7 @@ use crate::connection::UpstreamConnection;
 use crate::upstream::Upstream;
 
 /// The dedicated connections of an upstream, each of which one call uses at a time.
-pub(crate) struct DedicatedConnectionPool {
+pub(crate) struct PerCallConnectionPool {
     permits: Arc<Semaphore>,
     /// Idle dedicated connections, each with the callers for which it can be used.
     idle: Mutex<VecDeque<(DedicatedConnectionScope, Arc<UpstreamConnection>)>>,
@@ -38,7 +38,7 @@ pub(crate) struct DedicatedConnection {
     _permit: OwnedSemaphorePermit,
 }
 
-impl DedicatedConnectionPool {
+impl PerCallConnectionPool {
     pub(crate) fn new(connections_max: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(connections_max)),

@@ -12,7 +12,7 @@ use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
 use crate::server_requests::{CallMessageReceiver, RefusingMessageReceiver};
 use crate::transport::UpstreamRequestFailure;
-use crate::upstream::call_driver::{self, UpstreamCallStart};
+use crate::upstream::call_driver::{self, InitialCallResponse};
 
 /// Default interval between two polls of an upstream's task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -26,9 +26,9 @@ impl Upstream {
     pub(crate) async fn wait_for_result(
         &self,
         ctx: &ToolContext,
-        begun: UpstreamCallStart,
+        begun: InitialCallResponse,
     ) -> Result<Value, ToolError> {
-        let UpstreamCallStart { response: first, connection: link, dedicated, task } = begun;
+        let InitialCallResponse { response: first, connection: link, dedicated, task } = begun;
         let work = async {
             if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
                 let params = Map::from_iter([("taskId".to_owned(), json!(id))]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, ContentBlock, Effects, JobSupport, PreparedCallWork, ToolContext, ToolError,
+    AnyTool, ContentBlock, Effects, JobSupport, PreparedCallValue, ToolContext, ToolError,
     ToolErrorKind, ToolFuture, ToolOutput, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
@@ -204,7 +204,7 @@ impl AnyTool for UpstreamTool {
         })
     }
 
-    fn is_done(&self, started: &PreparedCallWork) -> bool {
+    fn is_done(&self, started: &PreparedCallValue) -> bool {
         started.matches(UpstreamCallProgress::has_result)
     }
 

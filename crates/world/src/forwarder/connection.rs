@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::gate::{ForwarderDestination, ForwarderHostGate};
+use super::gate::{ForwarderDestination, ForwarderHostPolicy};
 use super::http_messages::{
     ForwardedBody, ForwarderRefusal, HTTP_BUFFER_BYTES, failure_answer, is_host_of,
     remove_connection_headers, remove_rewriting_headers, text_answer,
@@ -41,7 +41,7 @@ struct PendingTunnel {
 
 /// The state of one connection from a program to its forwarder.
 struct ForwarderConnection {
-    gate: Arc<ForwarderHostGate>,
+    gate: Arc<ForwarderHostPolicy>,
     tunnel: Mutex<Option<PendingTunnel>>,
     /// The tasks that drive the connections to servers. They end with the program's connection.
     servers: Mutex<JoinSet<()>>,
@@ -49,7 +49,7 @@ struct ForwarderConnection {
 
 /// Answers the requests of a program on `stream`, and then runs the tunnel if the program requested
 /// a tunnel.
-pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderHostGate>) {
+pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderHostPolicy>) {
     // The stream works without it, only slower.
     let _ = stream.set_nodelay(true);
     let state = Arc::new(ForwarderConnection {

@@ -78,7 +78,7 @@ pub(super) type PendingHostLookup = Pin<Box<dyn Future<Output = io::Result<Vec<I
 pub(super) type HostLookupFn = Arc<dyn Fn(String) -> PendingHostLookup + Send + Sync>;
 
 /// The rules for the hosts that one run of a program may reach, and the record of refused attempts.
-pub(super) struct ForwarderHostGate {
+pub(super) struct ForwarderHostPolicy {
     access: Arc<ProgramHostAccess>,
     refused: Arc<RefusedHosts>,
     lookup: HostLookupFn,
@@ -88,7 +88,7 @@ pub(super) struct ForwarderHostGate {
     ssh_remotes: Arc<[SshRemote]>,
 }
 
-impl ForwarderHostGate {
+impl ForwarderHostPolicy {
     pub(super) fn new(
         access: Arc<ProgramHostAccess>,
         refused: Arc<RefusedHosts>,

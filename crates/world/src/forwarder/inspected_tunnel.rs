@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, AlertDescription};
 
-use super::gate::{ForwarderDestination, ForwarderHostGate};
+use super::gate::{ForwarderDestination, ForwarderHostPolicy};
 use super::http_messages::{
     ForwardedBody, ForwarderRefusal, HTTP_BUFFER_BYTES, failure_answer, is_host_of,
     remove_connection_headers, remove_rewriting_headers, text_answer,
@@ -43,7 +43,7 @@ const HTTPS_PORT: u16 = 443;
 
 /// The state of a tunnel in which the forwarder decrypts TLS.
 struct TlsInspectedTunnel {
-    gate: Arc<ForwarderHostGate>,
+    gate: Arc<ForwarderHostPolicy>,
     target: ForwarderDestination,
     /// The connection to the server. `None` until a request is allowed.
     server: tokio::sync::Mutex<Option<client::SendRequest<Incoming>>>,
@@ -57,7 +57,7 @@ pub(super) async fn inspect_tunnel(
     mut client: TcpStream,
     first: Bytes,
     target: ForwarderDestination,
-    gate: Arc<ForwarderHostGate>,
+    gate: Arc<ForwarderHostPolicy>,
 ) {
     let Some(read) = read_handshake(&mut client, &first, &target, &gate).await else { return };
     let config = match gate.inspector().map(|inspector| inspector.server_config(&target)) {
@@ -109,7 +109,7 @@ fn handshake_refusal(err: &io::Error) -> Option<&'static str> {
 async fn serve_requests(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     target: ForwarderDestination,
-    gate: Arc<ForwarderHostGate>,
+    gate: Arc<ForwarderHostPolicy>,
 ) {
     let tunnel = Arc::new(TlsInspectedTunnel {
         gate,

@@ -269,7 +269,7 @@ async fn a_name_that_rebinds_to_another_address_is_looked_up_once_and_refused() 
     let access =
         ProgramHostAccess::parse(&["*.example.com".to_owned()], "sandbox.hosts").unwrap().unwrap();
     let refused = Arc::new(RefusedHosts::default());
-    let gate = ForwarderHostGate::with_lookup(access, refused.clone(), lookup);
+    let gate = ForwarderHostPolicy::with_lookup(access, refused.clone(), lookup);
     for tries in 1..=3 {
         let target = gate.admit("a.example.com", 443).unwrap();
         let failure = gate.connect(&target).await.unwrap_err();

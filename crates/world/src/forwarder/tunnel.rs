@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::server::Acceptor;
 use toolgate_net::normalize_host;
 
-use super::gate::{ForwarderDestination, ForwarderHostGate, TunnelUse};
+use super::gate::{ForwarderDestination, ForwarderHostPolicy, TunnelUse};
 use super::relay::relay;
 
 /// Maximum number of bytes that are read to recognize the protocol in a tunnel.
@@ -60,7 +60,7 @@ pub(super) async fn run_tunnel(
     first: Bytes,
     mut server: TcpStream,
     target: &ForwarderDestination,
-    gate: &ForwarderHostGate,
+    gate: &ForwarderHostPolicy,
 ) {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
@@ -92,7 +92,7 @@ pub(super) async fn read_handshake(
     client: &mut TcpStream,
     first: &[u8],
     target: &ForwarderDestination,
-    gate: &ForwarderHostGate,
+    gate: &ForwarderHostPolicy,
 ) -> Option<Vec<u8>> {
     let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
     let reading = timeout(HANDSHAKE_TIMEOUT, reader.recognize(first, client));

@@ -13,14 +13,14 @@ use std::time::Duration;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerEnvironmentVariables};
-use super::coverage::{IncompleteSandbox, SandboxCoverage};
+use super::coverage::{IncompleteSandboxError, SandboxCoverage};
 use super::exit_pipe::ExitStatusPipe;
 use super::plan::{OsStringBytes, SandboxSpawnRequest, SandboxedExecutable, seal};
 use super::reserved_names::FileNameReservation;
 use super::settings::IncompleteSandboxPolicy;
 use super::ssh_access::SshAccessFolder;
 use super::standby::{
-    IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
+    IdleSandboxHelpers, SandboxHelperKey, SandboxHelperProcess, SandboxHelperTask, has_helper_ended,
 };
 use super::trusted_certificates::TrustedCertificatesFile;
 use super::view::SandboxViewRequest;
@@ -60,7 +60,7 @@ pub(crate) struct ConfinedProgramResources {
     _certificates: Option<TrustedCertificatesFile>,
     /// The files with which a program uses SSH, if it may use SSH.
     _ssh_folder: Option<SshAccessFolder>,
-    helper: Option<StandbySandboxHelper>,
+    helper: Option<SandboxHelperProcess>,
     helper_key: SandboxHelperKey,
     idle_helpers: IdleSandboxHelpers,
     is_over: bool,
@@ -135,7 +135,7 @@ impl Sandbox {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let coverage = capabilities.coverage(inside.profile);
         if self.0.settings.require == IncompleteSandboxPolicy::Strict && !coverage.is_complete() {
-            return Err(io::Error::other(IncompleteSandbox(coverage)));
+            return Err(io::Error::other(IncompleteSandboxError(coverage)));
         }
         let mut start = start;
         let (inspection, ssh) = match &inside.hosts {
@@ -241,7 +241,7 @@ impl Sandbox {
         task: &SandboxHelperTask,
         like: &SandboxHelperKey,
         begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
-    ) -> io::Result<(StandbySandboxHelper, ChildProcess)> {
+    ) -> io::Result<(SandboxHelperProcess, ChildProcess)> {
         while let Some(mut helper) = self.0.idle.take(like) {
             match helper.run_task(task) {
                 Ok(Ok(child)) => return Ok((helper, child)),
@@ -256,7 +256,7 @@ impl Sandbox {
         let mounts = self.0.idle.mount_generation();
         let groups = capabilities.create_groups(&capabilities.layers)?;
         let mut helper =
-            StandbySandboxHelper::start(groups, mounts, like.plan.clone(), task, begin)?;
+            SandboxHelperProcess::start(groups, mounts, like.plan.clone(), task, begin)?;
         let child = helper.run_task(task)?.map_err(coverage::into_start_error)?;
         Ok((helper, child))
     }
@@ -342,7 +342,7 @@ impl Sandbox {
 /// Starts a program's forwarder, which listens in the network namespace of the sandbox helper
 /// `helper`.
 fn start_forwarder(
-    helper: &mut StandbySandboxHelper,
+    helper: &mut SandboxHelperProcess,
     access: &Arc<ProgramHostAccess>,
     inspector: Option<TlsInspector>,
     agent: Option<RunSshAgent>,

@@ -49,7 +49,7 @@ pub enum SandboxLayer {
 
 /// The error for a program that was not started, because its sandbox would be incomplete.
 #[derive(Debug)]
-pub struct IncompleteSandbox(pub(crate) SandboxCoverage);
+pub struct IncompleteSandboxError(pub(crate) SandboxCoverage);
 
 impl SandboxLayer {
     /// All layers of the sandbox, in the order in which they are listed.
@@ -138,7 +138,7 @@ impl SandboxCoverage {
     }
 }
 
-impl fmt::Display for IncompleteSandbox {
+impl fmt::Display for IncompleteSandboxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(SandboxCoverage { profile, missing }) = self;
         write!(f, "the sandbox `{}` is incomplete here", profile.name())?;
@@ -149,7 +149,7 @@ impl fmt::Display for IncompleteSandbox {
     }
 }
 
-impl std::error::Error for IncompleteSandbox {}
+impl std::error::Error for IncompleteSandboxError {}
 
 /// Converts the setup failure `failed` to the error that the caller of the program receives.
 pub(super) fn into_start_error(failed: SandboxSetupFailure) -> io::Error {

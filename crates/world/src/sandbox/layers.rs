@@ -12,7 +12,7 @@ use super::cgroups::RunCgroups;
 use super::coverage::{MissingSandboxLayer, SandboxLayer};
 use super::plan::{SandboxNamespaces, SandboxPlan, SandboxSpawnRequest, seal};
 use super::setup_step::{FAILURE_BYTES, SandboxSetupFailure, SandboxSetupStep};
-use super::standby::{SandboxHelperTask, StandbySandboxHelper, has_helper_ended};
+use super::standby::{SandboxHelperProcess, SandboxHelperTask, has_helper_ended};
 use crate::programs::PreparedProgram;
 
 /// The time limit of testing the sandbox layers.
@@ -160,7 +160,7 @@ pub(super) fn attempt(
         is_fed: false,
     };
     let start = |image: PreparedProgram| image.start(&|| Ok(setsid().map(drop)?));
-    let mut helper = StandbySandboxHelper::start(groups, 0, plan, &task, start)?;
+    let mut helper = SandboxHelperProcess::start(groups, 0, plan, &task, start)?;
     let started = helper.run_task(&task);
     drop(task);
     let child = match started {

@@ -16,7 +16,7 @@ use super::helper::GOT_THROUGH;
 use super::plan::{NetworkTest, SandboxSpawnRequest, seal};
 use super::settings::SandboxProfile;
 use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
-use super::standby::{SandboxHelperTask, StandbySandboxHelper};
+use super::standby::{SandboxHelperProcess, SandboxHelperTask};
 use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, layers};
 use crate::Root;
@@ -127,7 +127,7 @@ fn test_network(
         is_fed: false,
     };
     let groups = capabilities.create_groups(&capabilities.layers)?;
-    let mut helper = StandbySandboxHelper::start(groups, 0, plan, &task, begin)?;
+    let mut helper = SandboxHelperProcess::start(groups, 0, plan, &task, begin)?;
     let child = helper.run_task(&task)?.map_err(into_start_error)?;
     drop(task);
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected);

@@ -46,7 +46,7 @@ const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// A running sandbox helper. Dropping this value ends the helper and then removes its control
 /// groups.
-pub(super) struct StandbySandboxHelper {
+pub(super) struct SandboxHelperProcess {
     connection: OwnedFd,
     helper: ChildProcess,
     /// The waiting process that gets the next task, once the helper has reported its process
@@ -89,7 +89,7 @@ pub(super) struct IdleSandboxHelpers(Arc<Mutex<IdleHelpersState>>);
 
 #[derive(Default)]
 struct IdleHelpersState {
-    helpers: Vec<(Instant, SandboxHelperKey, StandbySandboxHelper)>,
+    helpers: Vec<(Instant, SandboxHelperKey, SandboxHelperProcess)>,
     /// The open list of the server's mounts, which becomes readable when a mount changes. Running
     /// helpers do not show new mounts.
     mounts: Option<File>,
@@ -99,7 +99,7 @@ struct IdleHelpersState {
     is_closed: bool,
 }
 
-impl StandbySandboxHelper {
+impl SandboxHelperProcess {
     /// Starts a sandbox helper in `groups` with `start` and lets it prepare `plan`. `mounts` is the
     /// current mount generation. Blocks.
     pub(super) fn start(
@@ -219,7 +219,7 @@ impl StandbySandboxHelper {
     }
 }
 
-impl Drop for StandbySandboxHelper {
+impl Drop for SandboxHelperProcess {
     /// Closes the connection to the sandbox helper. The helper and its waiting process then end.
     fn drop(&mut self) {
         let _ = shutdown(&self.connection, Shutdown::Write);
@@ -294,7 +294,7 @@ fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
 
 impl IdleSandboxHelpers {
     /// Takes an idle sandbox helper with the key `like`, if there is one. Blocks.
-    pub(super) fn take(&self, like: &SandboxHelperKey) -> Option<StandbySandboxHelper> {
+    pub(super) fn take(&self, like: &SandboxHelperKey) -> Option<SandboxHelperProcess> {
         let mut waiting = self.lock_state();
         let mounts = waiting.mount_generation();
         let old: Vec<_> =
@@ -317,7 +317,7 @@ impl IdleSandboxHelpers {
 
     /// Stores the helper `standby` for reuse with the key `like`. All processes of its last program
     /// must have ended.
-    pub(super) fn give_back(&self, standby: StandbySandboxHelper, like: SandboxHelperKey) {
+    pub(super) fn give_back(&self, standby: SandboxHelperProcess, like: SandboxHelperKey) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.lock_state();
         if waiting.is_closed || waiting.mount_generation() != standby.mounts {
@@ -338,7 +338,7 @@ impl IdleSandboxHelpers {
     }
 
     /// Ends the sandbox helper `standby` in the background.
-    pub(super) fn retire(standby: StandbySandboxHelper) {
+    pub(super) fn retire(standby: SandboxHelperProcess) {
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || drop(standby))),
             Err(_) => drop(standby),

@@ -27,10 +27,10 @@ pub(super) struct AttackingCaller<'run> {
 }
 
 /// Function that makes one attack. It returns an error if the server refuses or ends a connection.
-type ResourceAttack = fn(&AttackingCaller<'_>, &mut SeededRng) -> anyhow::Result<()>;
+type ResourceAttackFn = fn(&AttackingCaller<'_>, &mut SeededRng) -> anyhow::Result<()>;
 
 /// Attacks on memory and time, each with the name that a run prints.
-const ATTACKS: [(&str, ResourceAttack); 19] = [
+const ATTACKS: [(&str, ResourceAttackFn); 19] = [
     ("crashing code", write_crashing_code),
     ("huge edits", edit_hugely),
     ("unfinished WebSocket messages", leave_messages_unfinished),

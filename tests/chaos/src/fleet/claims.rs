@@ -13,7 +13,7 @@ use toolgate_contract::{
     ToolRunStatus,
 };
 use toolgate_host::{
-    ClaimableJobGroup, DeadServerJob, FleetServerProfile, JobClaim, JobEnd, JobQuestionContext,
+    AdoptableJob, ClaimableJobQueue, FleetServerProfile, JobClaim, JobEnd, JobQuestionState,
     JobStore, NewJob, PostgresStore, PostgresStoreSettings,
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress, PostgresConnectionPool};
@@ -257,7 +257,7 @@ fn new_job(number: u64) -> anyhow::Result<NewJob> {
         priority: 0,
         created: Timestamp::now(),
         keep: Duration::from_secs(3600),
-        answers: JobQuestionContext::default(),
+        answers: JobQuestionState::default(),
         lane: Some(LANE.to_owned()),
     })
 }
@@ -333,8 +333,8 @@ async fn claim(store: &PostgresStore) -> anyhow::Result<Vec<JobId>> {
     Ok(claim_jobs(store).await?.iter().map(|job| job.id).collect())
 }
 
-async fn claim_jobs(store: &PostgresStore) -> anyhow::Result<Vec<DeadServerJob>> {
-    let lane = ClaimableJobGroup { name: LANE.to_owned(), idempotent: true, has_room: true };
+async fn claim_jobs(store: &PostgresStore) -> anyhow::Result<Vec<AdoptableJob>> {
+    let lane = ClaimableJobQueue { name: LANE.to_owned(), idempotent: true, has_room: true };
     let claim = JobClaim {
         room: FREE_PLACES,
         lanes: vec![lane],

@@ -9,7 +9,7 @@ use toolgate_postgres::PostgresError;
 use super::lease::{ENGINE_START, JobClaimPosition, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
-use crate::jobs::store::{ClaimableJobGroup, DeadServerJob, JobClaim};
+use crate::jobs::store::{AdoptableJob, ClaimableJobQueue, JobClaim};
 
 /// Maximum number of waiting jobs from which a server chooses the jobs that it claims.
 const CANDIDATES_MAX: i64 = 64;
@@ -30,7 +30,7 @@ pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,
     claim: &JobClaim,
-) -> Result<Vec<DeadServerJob>, PostgresError> {
+) -> Result<Vec<AdoptableJob>, PostgresError> {
     let server = &lease.server;
     if open_lanes(lease, claim).is_empty() || !has_offers(client, lease, claim).await? {
         return Ok(Vec::new());
@@ -59,7 +59,7 @@ pub(super) async fn claim(
     let rows = work.query_typed(&sql, &params).await?;
     // A queued job does not run anywhere.
     let found = rows.iter().map(|row| orphan_from_row(row, true));
-    let mut found = found.collect::<Result<Vec<DeadServerJob>, PostgresError>>()?;
+    let mut found = found.collect::<Result<Vec<AdoptableJob>, PostgresError>>()?;
     let has_more = i64::try_from(rows.len()).is_ok_and(|count| count >= CANDIDATES_MAX);
     let last_rank = found.last().map(|job| -i64::from(job.priority));
     found.retain(|job| (claim.may_claim)(job));
@@ -86,7 +86,7 @@ pub(super) async fn claim(
 /// now.
 fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     let is_steady = lease.may_take_over();
-    let open = |lane: &&ClaimableJobGroup| lane.has_room && (is_steady || lane.idempotent);
+    let open = |lane: &&ClaimableJobQueue| lane.has_room && (is_steady || lane.idempotent);
     let lanes = claim.lanes.iter().filter(open);
     lanes.map(|lane| lane.name.as_str()).collect()
 }

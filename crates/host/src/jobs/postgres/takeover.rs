@@ -7,7 +7,7 @@ use toolgate_postgres::PostgresError;
 
 use super::lease::{FleetServerId, FleetServerRow, ServerLease};
 use super::reads::{attempts_from_row, id_bytes, id_from_bytes};
-use crate::jobs::store::{DeadServerJob, TakeoverFilter};
+use crate::jobs::store::{AdoptableJob, TakeoverFilter};
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{parse_state, parse_tool, timestamp_from_nanos};
 
@@ -22,7 +22,7 @@ pub(super) const COLUMNS: &str = "id, tool, priority, state, caller, standing, c
 
 /// Jobs that this server took over, and the dead servers that owned them.
 pub(super) struct PostgresJobTakeover {
-    pub(super) jobs: Vec<DeadServerJob>,
+    pub(super) jobs: Vec<AdoptableJob>,
     pub(super) servers: Vec<DeadFleetServer>,
 }
 
@@ -123,7 +123,7 @@ async fn orphans(
     server: &FleetServerRow,
     dead: &[DeadFleetServer],
     sweeps: bool,
-) -> Result<Vec<DeadServerJob>, PostgresError> {
+) -> Result<Vec<AdoptableJob>, PostgresError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM toolgate_fleet.jobs WHERE workspace = $1 AND ended IS NULL \
          AND (owner = ANY($2) OR $3 AND NOT EXISTS (SELECT 1 FROM toolgate_fleet.servers \
@@ -148,7 +148,7 @@ async fn orphans(
 async fn own_jobs(
     work: &impl GenericClient,
     server: &FleetServerRow,
-) -> Result<Vec<DeadServerJob>, PostgresError> {
+) -> Result<Vec<AdoptableJob>, PostgresError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM toolgate_fleet.jobs \
          WHERE owner = $1 AND ended IS NULL ORDER BY n LIMIT $2"
@@ -158,8 +158,8 @@ async fn own_jobs(
     rows.iter().map(|row| orphan_from_row(row, true)).collect()
 }
 
-pub(super) fn orphan_from_row(row: &Row, is_lost: bool) -> Result<DeadServerJob, PostgresError> {
-    Ok(DeadServerJob {
+pub(super) fn orphan_from_row(row: &Row, is_lost: bool) -> Result<AdoptableJob, PostgresError> {
+    Ok(AdoptableJob {
         id: id_from_bytes(row.try_get(0)?)?,
         tool: parse_tool(row.try_get(1)?)?,
         priority: row.try_get(2)?,

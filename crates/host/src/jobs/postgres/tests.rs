@@ -15,7 +15,7 @@ use toolgate_postgres::{DatabasePassword, PostgresAddress};
 use super::*;
 use crate::database_server::PostgresServerProcess;
 use crate::jobs::shared_folder::FleetLargeFileLocation;
-use crate::jobs::store::ClaimableJobGroup;
+use crate::jobs::store::ClaimableJobQueue;
 use crate::jobs::store_tests::{
     TestStoreLocation, adopt_all, at, end, id, job, job_store_tests, printed,
 };
@@ -294,7 +294,7 @@ async fn a_database_of_a_newer_toolgate_is_refused() {
 /// Returns a claim for up to `room` jobs of the test tool, which is not idempotent.
 fn places(room: usize) -> JobClaim {
     let lane =
-        ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: false, has_room: true };
+        ClaimableJobQueue { name: "exec.run@1".to_owned(), idempotent: false, has_room: true };
     JobClaim { room, lanes: vec![lane], busy_callers: Vec::new(), may_claim: Arc::new(|_| true) }
 }
 
@@ -353,7 +353,7 @@ async fn a_server_that_has_just_connected_claims_only_idempotent_jobs() {
     let two = place.open_long().await;
     assert_eq!(claimed(&two, places(9)).await, []);
     let lane =
-        ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: true, has_room: true };
+        ClaimableJobQueue { name: "exec.run@1".to_owned(), idempotent: true, has_room: true };
     let claim = JobClaim { lanes: vec![lane], ..places(9) };
     assert_eq!(claimed(&two, claim).await, [id(1)]);
 }

@@ -14,9 +14,7 @@ use toolgate_postgres::PostgresError;
 use super::claims::lock_live_server;
 use super::lease::{FleetServerId, FleetServerRow, ServerLease};
 use super::reads::{self, attempts_from_row, id_bytes, id_from_bytes};
-use crate::jobs::store::{
-    JobQuestionContext, JobStoreError, NewJob, RequestToJobOwner, StartedJob,
-};
+use crate::jobs::store::{JobQuestionState, JobStoreError, NewJob, RequestToJobOwner, StartedJob};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
     JobEventRows, StoredJobEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json,
@@ -44,7 +42,7 @@ pub(super) struct NewJobRow {
 
 impl NewJobRow {
     pub(super) fn from_job(job: &NewJob) -> Result<Self, JobStoreError> {
-        let asking = (job.answers != JobQuestionContext::default())
+        let asking = (job.answers != JobQuestionState::default())
             .then(|| to_json(&job.answers))
             .transpose()?;
         Ok(Self {
@@ -171,7 +169,7 @@ pub(super) async fn begin(
         input: parse_input(row.try_get(7)?)?,
         caller: restore_caller(row.try_get(2)?, row.try_get(3)?)?,
         dialect: row.try_get::<_, String>(4)?.into(),
-        answers: asking.map_or_else(|| Ok(JobQuestionContext::default()), parse_json)?,
+        answers: asking.map_or_else(|| Ok(JobQuestionState::default()), parse_json)?,
         attempt,
         start_event: start_event.cast_unsigned(),
     };
@@ -362,8 +360,8 @@ pub(super) async fn add_answers(
     let Some(row) = work.query_typed_opt(sql, &params).await? else { return Ok(None) };
     let owner: FleetServerId = row.try_get(0)?;
     let asking: Option<&str> = row.try_get(1)?;
-    let mut asking: JobQuestionContext =
-        asking.map_or_else(|| Ok(JobQuestionContext::default()), parse_json)?;
+    let mut asking: JobQuestionState =
+        asking.map_or_else(|| Ok(JobQuestionState::default()), parse_json)?;
     let mut added = given.clone();
     added.retain(|name, _| !asking.given.contains_key(name));
     if added.is_empty() {

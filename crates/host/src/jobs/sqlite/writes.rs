@@ -10,7 +10,7 @@ use super::reads::{column_error, id_from_bytes, optional_text};
 use super::schema::{EVENTS_MAX, SqliteFailure};
 use super::servers::DeadServerLock;
 use super::threads::WriterThreadState;
-use crate::jobs::store::{DeadServerJob, JobQuestionContext, NewJob, StartedJob, TakeoverFilter};
+use crate::jobs::store::{AdoptableJob, JobQuestionState, NewJob, StartedJob, TakeoverFilter};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
     JobEventRows, StoredJobEnd, duration_nanos, parse_input, parse_json, parse_state, parse_tool,
@@ -56,9 +56,8 @@ pub(super) fn accept(
         Some(_) | None => err.into(),
     })?;
     let n = session.db.last_insert_rowid();
-    let asking = (job.answers != JobQuestionContext::default())
-        .then(|| to_json(&job.answers))
-        .transpose()?;
+    let asking =
+        (job.answers != JobQuestionState::default()).then(|| to_json(&job.answers)).transpose()?;
     let sql = "INSERT INTO inputs (job, input, asking) VALUES (?1, ?2, ?3)";
     session.db.prepare_cached(sql)?.execute(params![n, input, asking])?;
     let lines = JobEventRows::from_events(&[(job.created, JobEventKind::Queued)])?;
@@ -96,7 +95,7 @@ pub(super) fn begin(
         caller: restore_caller(&caller, standing.as_deref())?,
         dialect: dialect.into(),
         answers: asking
-            .map_or_else(|| Ok(JobQuestionContext::default()), |asking| parse_json(&asking))?,
+            .map_or_else(|| Ok(JobQuestionState::default()), |asking| parse_json(&asking))?,
         attempt,
         start_event: (last + 1).cast_unsigned(),
     }))
@@ -170,8 +169,8 @@ pub(super) fn add_answers(
         .query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((n, asking)): Option<(i64, Option<String>)> = found else { return Ok(()) };
-    let mut asking: JobQuestionContext =
-        asking.map_or_else(|| Ok(JobQuestionContext::default()), |it| parse_json(&it))?;
+    let mut asking: JobQuestionState =
+        asking.map_or_else(|| Ok(JobQuestionState::default()), |it| parse_json(&it))?;
     let mut added = given.clone();
     added.retain(|key, _| !asking.given.contains_key(key));
     if added.is_empty() {
@@ -322,7 +321,7 @@ pub(super) fn adopt(
     for server in &dead_servers {
         let mut rows = statement.query([server.owner])?;
         while let Some(row) = rows.next()? {
-            let orphan = DeadServerJob {
+            let orphan = AdoptableJob {
                 id: id_from_bytes(row.get(1)?),
                 tool: parse_tool(row.get_ref(2)?.as_str().map_err(column_error)?)?,
                 priority: row.get(3)?,
@@ -354,7 +353,7 @@ pub(super) fn adopt(
 
 /// Jobs that were taken over, and their former servers.
 pub(super) struct SqliteJobTakeover {
-    pub(super) jobs: Vec<DeadServerJob>,
+    pub(super) jobs: Vec<AdoptableJob>,
     pub(super) servers: Vec<DeadServerLock>,
 }
 

@@ -11,7 +11,7 @@ use toolgate_contract::{
 };
 
 use super::{TestStoreLocation, adopt_all, at, end, given, id, job, printed, shut_down};
-use crate::jobs::store::{JobQuestionContext, JobStore, NewJob, RequestToJobOwner, TakeoverFilter};
+use crate::jobs::store::{JobQuestionState, JobStore, NewJob, RequestToJobOwner, TakeoverFilter};
 
 /// Returns one open question for a test.
 fn open_question() -> ClientQuestions {
@@ -96,7 +96,7 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
 ) {
     let can = QuestionSupport { form: true, ..QuestionSupport::default() };
     let store = place.open().await;
-    let asking = JobQuestionContext { can, given: given(&["one"]), has_begun_work: true };
+    let asking = JobQuestionState { can, given: given(&["one"]), has_begun_work: true };
     store.accept(NewJob { answers: asking, ..job(1) }).await.expect("accepted");
     store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
     let mut later = given(&["two"]);
@@ -109,7 +109,7 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
     assert_eq!(adopt_all(&*store).await.expect("adopted").jobs.len(), 1);
     store.requeue(id(1), at(2)).await.expect("requeued");
     let begun = store.begin(id(1), at(3)).await.expect("begun").expect("it is there");
-    let expected = JobQuestionContext { can, given: given(&["one", "two"]), has_begun_work: true };
+    let expected = JobQuestionState { can, given: given(&["one", "two"]), has_begun_work: true };
     assert_eq!(begun.answers, expected);
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    CallEventSink, CallMetadata, Effects, HostAnswer, JobOptions, PreparedCallWork, ResultText,
+    CallEventSink, CallMetadata, Effects, HostAnswer, JobOptions, PreparedCallValue, ResultText,
     Tool, ToolCall, ToolContext, ToolError, exact_json, fold_name,
 };
 
@@ -56,7 +56,7 @@ impl Tool for StartJob {
             asker: ctx.asker.clone(),
             metadata: CallMetadata { trace: ctx.trace.clone(), ..CallMetadata::default() },
             time_limit: None,
-            started_work: PreparedCallWork::default(),
+            started_work: PreparedCallValue::default(),
         };
         // Questions of the job reach clients whose protocol has jobs, not these tools.
         let terms = JobOptions::default();

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::timeout;
-use toolgate::console::{LinkSealKey, SIGN_IN_PATH};
+use toolgate::console::{OneTimeLinkKey, SIGN_IN_PATH};
 use toolgate_contract::printable::escape_line;
 use toolgate_world::fetch::open_http_client;
 
@@ -55,7 +55,7 @@ pub(super) async fn take(
 ) -> anyhow::Result<()> {
     let credential = match needs_key {
         true => ("key", key.value()?),
-        false => ("token", LinkSealKey::open_or_create()?.new_token()?),
+        false => ("token", OneTimeLinkKey::open_or_create()?.new_token()?),
     };
     let session = ConsoleCommandSession::open(origin, credential).await?;
     let state = session.state().await?;

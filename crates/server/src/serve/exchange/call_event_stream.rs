@@ -17,12 +17,12 @@ use crate::sessions::session::{CallAnswer, EventStreamItem};
 pub(super) struct CallEventStream {
     pub(super) first: Option<EventStreamItem>,
     pub(super) events: mpsc::Receiver<EventStreamItem>,
-    pub(super) state: CallWorkState,
+    pub(super) state: StreamedCallState,
     pub(super) _presence: Option<ClientPresenceGuard>,
 }
 
 /// State of a call whose events are streamed to the client.
-pub(super) enum CallWorkState {
+pub(super) enum StreamedCallState {
     /// The call is still running in this task.
     Running(JoinHandle<Option<CallAnswer>>),
     /// The call has finished with this answer. Earlier events may still be queued.
@@ -34,18 +34,18 @@ impl CallEventStream {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
-        if let CallWorkState::Running(work) = &mut self.state
+        if let StreamedCallState::Running(work) = &mut self.state
             && let Poll::Ready(answer) = Pin::new(work).poll(cx)
         {
             let answer = answer.ok().flatten().and_then(|answer| answer.reply);
-            self.state = CallWorkState::Finished(answer.and_then(json_body));
+            self.state = StreamedCallState::Finished(answer.and_then(json_body));
         }
         match (self.events.poll_recv(cx), &mut self.state) {
             (Poll::Ready(Some(event)), _) => Poll::Ready(Some(event)),
-            (Poll::Ready(None) | Poll::Pending, CallWorkState::Finished(answer)) => {
+            (Poll::Ready(None) | Poll::Pending, StreamedCallState::Finished(answer)) => {
                 Poll::Ready(answer.take().map(EventStreamItem::Message))
             }
-            (Poll::Ready(None) | Poll::Pending, CallWorkState::Running(_)) => Poll::Pending,
+            (Poll::Ready(None) | Poll::Pending, StreamedCallState::Running(_)) => Poll::Pending,
         }
     }
 }

@@ -17,7 +17,7 @@ use toolgate_host::{
     NewSessionMessage, SessionDigest, SessionTag, StoredSessionMessage, session_tag,
 };
 
-use super::{HttpEndpoints, SessionSlot};
+use super::{HttpEndpoints, OpenHttpSession};
 use crate::sessions::frame_actions::FrameAction;
 use crate::sessions::session::{CallEventDestination, ClientSession};
 use crate::sync::lock_mutex;
@@ -210,7 +210,7 @@ impl HttpEndpoints {
     /// their next request.
     fn mark_outdated(&self, changed: Option<SessionTag>) -> Vec<String> {
         let sessions = lock_mutex(&self.sessions);
-        let is_meant = |slot: &SessionSlot| {
+        let is_meant = |slot: &OpenHttpSession| {
             changed.is_none_or(|changed| changed == session_tag(&slot.shared.digest))
         };
         let mut outdated = Vec::new();

@@ -8,7 +8,7 @@ use toolgate_dialects::{Dialect, FrameRefusal, ParsedFrame};
 
 use super::eviction::evict_idle_session;
 use super::session_sharing::SharedSessionState;
-use super::{HttpEndpoints, SessionSlot};
+use super::{HttpEndpoints, OpenHttpSession};
 use crate::sessions::client::random_id;
 use crate::sessions::session::ClientSession;
 use crate::sync::lock_mutex;
@@ -50,7 +50,7 @@ impl HttpEndpoints {
         }
         session.set_id(id);
         let shared = SharedSessionState::new(id, true);
-        let slot = SessionSlot { session: session.clone(), last_used: Instant::now(), shared };
+        let slot = OpenHttpSession { session: session.clone(), last_used: Instant::now(), shared };
         sessions.insert(id.to_owned(), slot);
         Some(session)
     }
@@ -79,7 +79,7 @@ impl HttpEndpoints {
                 let reply = dialect.open_session(reply, &id);
                 session.set_id(&id);
                 let shared = SharedSessionState::new(&id, false);
-                sessions.insert(id, SessionSlot { session, last_used: Instant::now(), shared });
+                sessions.insert(id, OpenHttpSession { session, last_used: Instant::now(), shared });
                 reply
             }
             Err(err) => {

@@ -17,7 +17,7 @@ const UNMARKED_LINES_MAX: usize = 10;
 
 /// Parser of the output of pytest and of Python linters.
 #[derive(Default)]
-pub(super) struct PytestParser {
+pub(super) struct PytestOutputParser {
     section: PytestReportSection,
     /// The failure whose output is being read.
     current: Option<PendingPytestFailure>,
@@ -68,7 +68,7 @@ enum PytestFailureKind {
     Collection,
 }
 
-impl super::OutputLineParser for PytestParser {
+impl super::OutputLineParser for PytestOutputParser {
     fn read_line<'l>(
         &mut self,
         _: OutputStreamKind,
@@ -95,7 +95,7 @@ impl super::OutputLineParser for PytestParser {
     }
 }
 
-impl PytestParser {
+impl PytestOutputParser {
     fn parse_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         if let Some(title) = ruled_title(line, '=') {
             self.flush();

@@ -43,7 +43,7 @@ const NESTED_MAX: usize = 1000;
 /// A failed JavaScript test whose output is being read.
 struct JavaScriptFailureBuilder {
     failure: CiFailure,
-    style: JavaScriptReportStyle,
+    style: JavaScriptReportFormat,
     /// True after the last line of the failure's message was read.
     is_complete: bool,
     /// The compared values that Node prints after the stack trace.
@@ -52,7 +52,7 @@ struct JavaScriptFailureBuilder {
 
 /// The JavaScript test runner that printed a failure, which determines the format of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum JavaScriptReportStyle {
+enum JavaScriptReportFormat {
     Jest,
     Vitest,
     /// Mocha, while it prints the name of a failed test. The name continues until a line that ends
@@ -62,7 +62,7 @@ enum JavaScriptReportStyle {
     Node,
 }
 
-impl JavaScriptReportStyle {
+impl JavaScriptReportFormat {
     /// Returns the test filter that selects one test by name. The runner prints this test as
     /// `test`.
     fn pattern_of(self, test: &str) -> String {
@@ -177,15 +177,15 @@ impl JavaScriptOutputParser {
         &mut self,
         line: &str,
         trimmed: &str,
-    ) -> Option<(CiFailure, JavaScriptReportStyle)> {
+    ) -> Option<(CiFailure, JavaScriptReportFormat)> {
         let failure = |test: &str| CiFailure::new(FailureSeverity::Failure, "").with_test(test);
         if let Some(test) =
             line.strip_prefix("  \u{25cf} ").filter(|_| !trimmed.ends_with("Console"))
         {
-            return Some((failure(test), JavaScriptReportStyle::Jest));
+            return Some((failure(test), JavaScriptReportFormat::Jest));
         }
         if let Some(test) = trimmed.strip_prefix("FAIL ").filter(|test| test.contains(" > ")) {
-            return Some((failure(test.trim()), JavaScriptReportStyle::Vitest));
+            return Some((failure(test.trim()), JavaScriptReportFormat::Vitest));
         }
         if self.is_after_count
             && let Some((number, test)) = trimmed.split_once(") ")
@@ -194,8 +194,8 @@ impl JavaScriptOutputParser {
             return Some((
                 failure(test.trim_end_matches(':')),
                 match test.ends_with(':') {
-                    true => JavaScriptReportStyle::Mocha,
-                    false => JavaScriptReportStyle::MochaName,
+                    true => JavaScriptReportFormat::Mocha,
+                    false => JavaScriptReportFormat::MochaName,
                 },
             ));
         }
@@ -208,7 +208,7 @@ impl JavaScriptOutputParser {
                 Some((file, row, column)) => failure(test).with_place(&file, Some(row), column),
                 None => failure(test),
             };
-            return Some((failure, JavaScriptReportStyle::Node));
+            return Some((failure, JavaScriptReportFormat::Node));
         }
         None
     }
@@ -220,14 +220,14 @@ impl JavaScriptOutputParser {
         };
         let is_suite =
             ["subtest failed'", "subtests failed'"].contains(&after_number(&failure.message));
-        if style == JavaScriptReportStyle::Node && is_suite {
+        if style == JavaScriptReportFormat::Node && is_suite {
             return;
         }
         values.add_to(&mut failure.message);
         // A filter that selects only a subtest would leave out the test that starts it.
         let is_subtest = |(name, _): &(String, String)| failure.test.as_ref() == Some(name);
         let at = self.nested.iter().position(is_subtest);
-        let at = at.filter(|_| style == JavaScriptReportStyle::Node && self.has_no_suites);
+        let at = at.filter(|_| style == JavaScriptReportFormat::Node && self.has_no_suites);
         let outermost = at.map(|at| self.nested.remove(at).1);
         let selected = outermost.as_deref().or(failure.test.as_deref());
         failure.id = selected.map(|test| style.pattern_of(test));
@@ -247,13 +247,13 @@ impl JavaScriptOutputParser {
 impl JavaScriptFailureBuilder {
     fn add_line(&mut self, line: &str) {
         let Self { failure, style, is_complete, values } = self;
-        if *style == JavaScriptReportStyle::MochaName {
+        if *style == JavaScriptReportFormat::MochaName {
             if let Some(test) = &mut failure.test {
                 test.push(' ');
                 test.push_str(line.trim_end_matches(':'));
             }
             if line.ends_with(':') {
-                *style = JavaScriptReportStyle::Mocha;
+                *style = JavaScriptReportFormat::Mocha;
             }
             return;
         }
@@ -271,7 +271,7 @@ impl JavaScriptFailureBuilder {
             let (name, value) = line.split_once(": ").unwrap_or((line, ""));
             let value = value.trim_end_matches(',');
             // The message already contains an object of several lines.
-            let is_whole = *style == JavaScriptReportStyle::Node && !value.ends_with(['{', '[']);
+            let is_whole = *style == JavaScriptReportFormat::Node && !value.ends_with(['{', '[']);
             match name {
                 "expected" if is_whole => value.clone_into(&mut values.expected),
                 "actual" if is_whole => value.clone_into(&mut values.actual),
@@ -405,9 +405,9 @@ mod tests {
     #[test]
     fn the_id_of_a_failed_test_is_a_pattern_for_its_runner() {
         for (style, test, expected) in [
-            (JavaScriptReportStyle::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
-            (JavaScriptReportStyle::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
-            (JavaScriptReportStyle::Mocha, "sum adds?", r"sum adds\?"),
+            (JavaScriptReportFormat::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
+            (JavaScriptReportFormat::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
+            (JavaScriptReportFormat::Mocha, "sum adds?", r"sum adds\?"),
         ] {
             assert_eq!(style.pattern_of(test), expected);
         }

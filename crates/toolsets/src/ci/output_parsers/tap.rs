@@ -26,7 +26,7 @@ struct TapTestFailure {
     /// The number of blanks before the test's result line.
     indent: usize,
     /// The multi-line YAML note that is being read.
-    block: Option<TapNoteBlock>,
+    block: Option<TapDiagnosticBlock>,
     values: FailedAssertionValues,
     /// True if the test failed only because its subtests failed.
     has_failed_subtests: bool,
@@ -38,7 +38,7 @@ struct TapTestFailure {
 
 /// A YAML note of several lines about a failed test.
 #[derive(Debug, Clone, Copy)]
-struct TapNoteBlock {
+struct TapDiagnosticBlock {
     /// The number of blanks before the note's key.
     indent: usize,
     note: TapNoteKind,
@@ -156,7 +156,7 @@ impl TapTestFailure {
     fn add_note(&mut self, line: &str) {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();
-        if let Some(TapNoteBlock { indent: key_indent, note }) = self.block {
+        if let Some(TapDiagnosticBlock { indent: key_indent, note }) = self.block {
             if trimmed.is_empty() || indent > key_indent {
                 let text = match note {
                     TapNoteKind::Error => trimmed,
@@ -180,14 +180,14 @@ impl TapTestFailure {
                 }
             }
             "error" if value.starts_with(['|', '>']) => {
-                self.block = Some(TapNoteBlock { indent, note: TapNoteKind::Error });
+                self.block = Some(TapDiagnosticBlock { indent, note: TapNoteKind::Error });
             }
             "error" => value.trim_matches(['\'', '"']).clone_into(&mut self.failure.message),
             "expected" | "actual" => {
                 let is_expected = name == "expected";
                 let note = if is_expected { TapNoteKind::Expected } else { TapNoteKind::Actual };
                 if value.is_empty() || value.starts_with(['|', '>']) {
-                    self.block = Some(TapNoteBlock { indent, note });
+                    self.block = Some(TapDiagnosticBlock { indent, note });
                 } else {
                     value.clone_into(self.text_of(note));
                 }

@@ -2,7 +2,7 @@
 
 use toolgate_contract::ToolError;
 
-use crate::text_encoding::{ByteOrder, LineEndUnit};
+use crate::text_encoding::{ByteOrder, LineEndScanner};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile};
 
@@ -44,7 +44,7 @@ impl<'w> OpenFileContent<'w> {
         if root.has_strong_etag(file.meta()) && size <= wanted_max.max(IN_MEMORY_BYTES_MAX) {
             let bytes = file.read(0, size, watch)?;
             let utf16 = ByteOrder::detect(&bytes);
-            let ends = LineEndUnit(utf16);
+            let ends = LineEndScanner(utf16);
             let lines = ends.count(&bytes) + u64::from(!ends.is_at_line_start(&bytes));
             let etag = Etag::from_content(&bytes);
             return Ok(Self {
@@ -63,7 +63,7 @@ impl<'w> OpenFileContent<'w> {
             return Ok(Self { file, etag, lines: None, utf16, size, in_memory: None, watch });
         }
         let scan = file.scan(watch)?;
-        let ends = LineEndUnit(utf16);
+        let ends = LineEndScanner(utf16);
         let newlines = match utf16 {
             None => scan.newlines,
             Some(_) => count_lines(&file, ends, watch)?,
@@ -171,8 +171,8 @@ impl<'w> OpenFileContent<'w> {
     }
 
     /// Returns a finder of line ends for the encoding of the file.
-    pub(super) fn line_ends(&self) -> LineEndUnit {
-        LineEndUnit(self.utf16)
+    pub(super) fn line_ends(&self) -> LineEndScanner {
+        LineEndScanner(self.utf16)
     }
 
     /// Returns the complete content of the file, if it is in memory and [`OpenFileContent::take`]
@@ -185,7 +185,7 @@ impl<'w> OpenFileContent<'w> {
 /// Counts the line ends in a large file, and returns their number.
 fn count_lines(
     file: &WorkspaceFile,
-    ends: LineEndUnit,
+    ends: LineEndScanner,
     watch: &DiskWorkMonitor,
 ) -> Result<u64, ToolError> {
     let mut count = 0;

@@ -179,7 +179,7 @@ impl SearchEngine for EmbeddedSearchEngine {
                 averages: snapshot.statistics(),
                 candidates: found.candidates,
                 total: Some(found.total),
-                vectors: Arc::new(IndexSnapshotVectors(snapshot.clone())),
+                vectors: Arc::new(EmbeddedVectorLookup(snapshot.clone())),
             })
         })
     }
@@ -271,9 +271,9 @@ fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), 
 }
 
 /// Lookup of vectors in a snapshot of the embedded index.
-struct IndexSnapshotVectors(IndexSnapshot);
+struct EmbeddedVectorLookup(IndexSnapshot);
 
-impl VectorLookup for IndexSnapshotVectors {
+impl VectorLookup for EmbeddedVectorLookup {
     fn load(
         &self,
         keys: Vec<u64>,

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::embedding::{ChunkVectorBuilder, EmbeddedBatchResult};
+use super::embedding::{ChunkVectorBuilder, EmbeddingBatchResult};
 use super::progress::{IndexProgress, IndexState};
 use crate::counted::counted;
 use crate::search::engines::{
@@ -142,7 +142,7 @@ impl DocumentIndexUpdater {
             /// Event that wakes the task that updates an index of documents.
             enum DocumentIndexUpdaterEvent {
                 Request(Option<DocumentIndexUpdaterRequest>),
-                Embedded(EmbeddedBatchResult),
+                Embedded(EmbeddingBatchResult),
             }
             let next = tokio::select! {
                 biased;
@@ -170,7 +170,7 @@ impl DocumentIndexUpdater {
                 ))) => {
                     self.apply_and_answer(change).await?;
                 }
-                DocumentIndexUpdaterEvent::Embedded(EmbeddedBatchResult { vectors }) => {
+                DocumentIndexUpdaterEvent::Embedded(EmbeddingBatchResult { vectors }) => {
                     if let Some(vectors) = vectors {
                         let mut writer = self.wait_for_writer().await?;
                         writer.put_vectors(vectors).await?;

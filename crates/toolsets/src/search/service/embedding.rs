@@ -53,7 +53,7 @@ pub(super) struct ChunkVectorBuilder {
 }
 
 /// The result of embedding a batch of texts.
-pub(super) struct EmbeddedBatchResult {
+pub(super) struct EmbeddingBatchResult {
     /// Vectors to store in the search engine. `None` if there was no text to embed, or the
     /// embedding model failed.
     pub(super) vectors: Option<VectorsByChunkHash>,
@@ -97,7 +97,7 @@ impl ChunkVectorBuilder {
     pub(super) async fn next_batch(
         &mut self,
         engine: &Arc<dyn SearchEngine>,
-    ) -> EmbeddedBatchResult {
+    ) -> EmbeddingBatchResult {
         let Some(embedder) = &self.embedder else { return pending().await };
         if self.is_done {
             return pending().await;
@@ -118,11 +118,11 @@ impl ChunkVectorBuilder {
             Ok(Some(vectors)) => {
                 self.backoff.reset();
                 self.failure = None;
-                EmbeddedBatchResult { vectors: Some(vectors) }
+                EmbeddingBatchResult { vectors: Some(vectors) }
             }
             Ok(None) => {
                 (self.is_done, self.failure) = (true, None);
-                EmbeddedBatchResult { vectors: None }
+                EmbeddingBatchResult { vectors: None }
             }
             Err(why) => {
                 if self.failure.as_ref() != Some(&why) {
@@ -132,7 +132,7 @@ impl ChunkVectorBuilder {
                 }
                 self.failure = Some(why);
                 self.not_before = Some(Instant::now() + self.backoff.next_pause());
-                EmbeddedBatchResult { vectors: None }
+                EmbeddingBatchResult { vectors: None }
             }
         }
     }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ToolError;
 
-use super::embedding::{ChunkVectorBuilder, EmbeddedBatchResult};
+use super::embedding::{ChunkVectorBuilder, EmbeddingBatchResult};
 use super::files::TrackedFiles;
 use super::progress::{IndexProgress, IndexState};
 use crate::search::IndexLimits;
@@ -279,7 +279,7 @@ impl IndexUpdater {
                 ReadDue,
                 FilesChanged,
                 Idle,
-                Embedded(EmbeddedBatchResult),
+                Embedded(EmbeddingBatchResult),
             }
             let next = tokio::select! {
                 biased;

@@ -62,7 +62,7 @@ pub(super) fn search_text(
         None if is_file => input.limit,
         None => PER_FILE_DEFAULT.min(input.limit),
     };
-    let page = TextSearchPage { root, input, query: &query, per_file, answer_bytes, watch };
+    let page = TextSearchPageBuilder { root, input, query: &query, per_file, answer_bytes, watch };
     let ranked = counted.into_ranked();
     let (shown, last) = page.build(&ranked)?;
     let has_more_files = (last as u64) < left;
@@ -138,7 +138,7 @@ fn count_matches<'q>(
 }
 
 /// Builder of a page of a text search, with the limits and inputs of the page.
-struct TextSearchPage<'p> {
+struct TextSearchPageBuilder<'p> {
     root: &'p Root,
     input: &'p SearchTextInput,
     query: &'p TextSearchQuery,
@@ -147,7 +147,7 @@ struct TextSearchPage<'p> {
     watch: &'p DiskWorkMonitor,
 }
 
-impl TextSearchPage<'_> {
+impl TextSearchPageBuilder<'_> {
     /// Reads the matches of the files `ranked` until the page is full. Returns the files to show,
     /// and the number of `ranked` files that the page covers. Fails if the call is canceled.
     fn build(

@@ -42,7 +42,7 @@ pub(super) struct ClientWebSocket {
 }
 
 /// Reason why a WebSocket is no longer read.
-pub(super) enum WebSocketReadEnd {
+pub(super) enum WebSocketEndReason {
     /// All queued messages have been sent to the client, and no more will follow.
     Drained,
     /// The client sent a close frame.
@@ -120,7 +120,7 @@ impl ClientWebSocket {
     }
 
     /// Transfers messages in both directions until the conversation ends.
-    pub(super) async fn run(&mut self) -> WebSocketReadEnd {
+    pub(super) async fn run(&mut self) -> WebSocketEndReason {
         poll_fn(|cx| self.poll(cx)).await
     }
 
@@ -135,24 +135,24 @@ impl ClientWebSocket {
     pub(super) async fn finish(&mut self, close: WebSocketCloseReason) {
         self.end();
         match self.run().await {
-            WebSocketReadEnd::Drained => self.close(WebSocketReadEnd::Closing(close)).await,
-            end @ (WebSocketReadEnd::ClientClosed
-            | WebSocketReadEnd::Lost
-            | WebSocketReadEnd::Closing(_)
-            | WebSocketReadEnd::NoMemory) => self.close(end).await,
+            WebSocketEndReason::Drained => self.close(WebSocketEndReason::Closing(close)).await,
+            end @ (WebSocketEndReason::ClientClosed
+            | WebSocketEndReason::Lost
+            | WebSocketEndReason::Closing(_)
+            | WebSocketEndReason::NoMemory) => self.close(end).await,
         }
     }
 
     /// Sends a close frame with the reason for `end`, and waits up to 2 s for the client's close
     /// frame.
-    pub(super) async fn close(&mut self, end: WebSocketReadEnd) {
+    pub(super) async fn close(&mut self, end: WebSocketEndReason) {
         let close = match end {
-            WebSocketReadEnd::Lost => return,
-            WebSocketReadEnd::Drained => Some(WebSocketCloseReason::normal()),
-            WebSocketReadEnd::Closing(close) => Some(close),
-            WebSocketReadEnd::ClientClosed => None,
+            WebSocketEndReason::Lost => return,
+            WebSocketEndReason::Drained => Some(WebSocketCloseReason::normal()),
+            WebSocketEndReason::Closing(close) => Some(close),
+            WebSocketEndReason::ClientClosed => None,
             // The memory of the message is needed now, so the client's answer is not awaited.
-            WebSocketReadEnd::NoMemory => {
+            WebSocketEndReason::NoMemory => {
                 let reason =
                     "the server has no memory for the message now; send it again in a moment";
                 let close = WebSocketCloseReason::try_again_later(reason);
@@ -177,15 +177,15 @@ impl ClientWebSocket {
         let _ = timeout(CLOSE_TIMEOUT, farewell).await;
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEndReason> {
         let end = self.poll_all(cx);
         match (&end, self.outbound.queue.poll_status(cx)) {
             (
-                Poll::Pending | Poll::Ready(WebSocketReadEnd::Drained),
+                Poll::Pending | Poll::Ready(WebSocketEndReason::Drained),
                 WebSocketMessageQueueStatus::Overflowed { waiting },
             ) => {
                 let reason = format!("the client reads too slowly: {waiting} messages are waiting");
-                Poll::Ready(WebSocketReadEnd::Closing(WebSocketCloseReason::try_again_later(
+                Poll::Ready(WebSocketEndReason::Closing(WebSocketCloseReason::try_again_later(
                     reason,
                 )))
             }
@@ -198,7 +198,7 @@ impl ClientWebSocket {
         }
     }
 
-    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEndReason> {
         if let Poll::Ready(end) = self.poll_read(cx) {
             return Poll::Ready(end);
         }
@@ -209,7 +209,7 @@ impl ClientWebSocket {
     }
 
     /// Reads messages of the client while the queue for the application is not full.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEndReason> {
         loop {
             let room = self.inbound.poll_room(cx);
             self.keep_alive.set_reading(room.is_ready());
@@ -219,7 +219,7 @@ impl ClientWebSocket {
             let received = Pin::new(&mut self.socket).poll_next(cx);
             let bytes_read = self.socket.get_ref().bytes_read();
             if self.memory.count_arriving(bytes_read).is_err() {
-                return Poll::Ready(WebSocketReadEnd::NoMemory);
+                return Poll::Ready(WebSocketEndReason::NoMemory);
             }
             if received.is_pending() {
                 return self.poll_evicted(cx);
@@ -235,17 +235,19 @@ impl ClientWebSocket {
                 Some(Ok(Message::Pong(_) | Message::Frame(_))) => {
                     self.memory.note_control(bytes_read);
                 }
-                Some(Ok(Message::Close(_))) => return Poll::Ready(WebSocketReadEnd::ClientClosed),
+                Some(Ok(Message::Close(_))) => {
+                    return Poll::Ready(WebSocketEndReason::ClientClosed);
+                }
                 Some(Err(err)) => return Poll::Ready(self.end_for_error(&err)),
-                None => return Poll::Ready(WebSocketReadEnd::Lost),
+                None => return Poll::Ready(WebSocketEndReason::Lost),
             }
         }
     }
 
     /// Ends the WebSocket if other messages need the memory of the message that is arriving.
-    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
+    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEndReason> {
         ready!(self.memory.poll_evicted(cx, &mut self.eviction));
-        Poll::Ready(WebSocketReadEnd::NoMemory)
+        Poll::Ready(WebSocketEndReason::NoMemory)
     }
 
     fn queue_message(&mut self, message: Bytes) {
@@ -258,7 +260,7 @@ impl ClientWebSocket {
     }
 
     /// Writes queued messages while the WebSocket accepts frames.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEndReason> {
         loop {
             if let Err(err) = ready!(Pin::new(&mut self.socket).poll_ready(cx)) {
                 return Poll::Ready(self.end_for_error(&err));
@@ -270,7 +272,7 @@ impl ClientWebSocket {
                     }
                     continue;
                 }
-                Poll::Ready(None) => Poll::Ready(WebSocketReadEnd::Drained),
+                Poll::Ready(None) => Poll::Ready(WebSocketEndReason::Drained),
                 Poll::Pending => Poll::Pending,
             };
             if self.needs_flush {
@@ -304,7 +306,7 @@ impl ClientWebSocket {
     }
 
     /// Pings a silent client. Drops a client that was silent for too long.
-    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
+    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketEndReason> {
         loop {
             ready!(self.keep_alive.timer.as_mut().poll(cx));
             let last_read = self.socket.get_ref().last_read();
@@ -312,7 +314,7 @@ impl ClientWebSocket {
                 WebSocketKeepAliveAction::Nothing => {}
                 WebSocketKeepAliveAction::GiveUp => {
                     tracing::debug!("a client was silent for too long");
-                    return Poll::Ready(WebSocketReadEnd::Lost);
+                    return Poll::Ready(WebSocketEndReason::Lost);
                 }
                 // If the client does not read, the write timeout applies instead.
                 WebSocketKeepAliveAction::Ping => match Pin::new(&mut self.socket).poll_ready(cx) {
@@ -332,23 +334,25 @@ impl ClientWebSocket {
     }
 
     /// Converts an error of the WebSocket to the reason why the WebSocket ends.
-    fn end_for_error(&self, err: &Error) -> WebSocketReadEnd {
+    fn end_for_error(&self, err: &Error) -> WebSocketEndReason {
         match err {
-            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => WebSocketReadEnd::Lost,
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+                WebSocketEndReason::Lost
+            }
             Error::Protocol(err) => {
-                WebSocketReadEnd::Closing(WebSocketCloseReason::protocol_error(err.to_string()))
+                WebSocketEndReason::Closing(WebSocketCloseReason::protocol_error(err.to_string()))
             }
             Error::Capacity(_) => {
                 let max = self.message_bytes_max;
                 let reason = format!("a message may have at most {max} bytes");
-                WebSocketReadEnd::Closing(WebSocketCloseReason::too_large(reason))
+                WebSocketEndReason::Closing(WebSocketCloseReason::too_large(reason))
             }
-            Error::Utf8(_) => WebSocketReadEnd::Closing(WebSocketCloseReason::not_text(
+            Error::Utf8(_) => WebSocketEndReason::Closing(WebSocketCloseReason::not_text(
                 "the message is not UTF-8",
             )),
             err => {
                 tracing::debug!("a WebSocket connection failed: {err}");
-                WebSocketReadEnd::Lost
+                WebSocketEndReason::Lost
             }
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use toolgate_dialects::mcp::upstream::NEWEST_SESSION;
 
 use super::*;
-use crate::transport::RequestAnswer;
+use crate::transport::AnswerFuture;
 use crate::transports::scripted::{
     ScriptedAnswer, ScriptedRequest, ScriptedServer, event, new_request, no_receiver, result, until,
 };
@@ -216,7 +216,7 @@ async fn server_requests_beyond_the_limit_are_refused() {
     /// Message receiver that never answers a request of the upstream.
     struct UnansweringMessageReceiver;
     impl MessageReceiver for UnansweringMessageReceiver {
-        fn answer_request(self: Arc<Self>, _: String, _: Value) -> RequestAnswer {
+        fn answer_request(self: Arc<Self>, _: String, _: Value) -> AnswerFuture {
             Box::pin(std::future::pending())
         }
     }

@@ -14,7 +14,7 @@ async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed(
     one.accept(job(4)).await.expect("it is accepted");
     let two = open_steady(&place).await;
     let full =
-        ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: false, has_room: false };
+        ClaimableJobQueue { name: "exec.run@1".to_owned(), idempotent: false, has_room: false };
     assert_eq!(claimed(&two, JobClaim { lanes: vec![full], ..places(9) }).await, []);
     let claim = JobClaim { busy_callers: vec![caller], ..places(9) };
     assert_eq!(claimed(&two, claim).await, [id(4)]);

@@ -35,9 +35,12 @@ async fn each_part_of_a_sessions_state_has_one_message_until_it_expires() {
     let [one, two] = [place.open_long().await, place.open_long().await];
     let messages = two.session_messages();
     let mut notifications = messages.notifications();
-    for (state, content) in
-        [(Some("level"), "info"), (None, "answer"), (Some("watch a"), "a"), (Some("level"), "debug")]
-    {
+    for (state, content) in [
+        (Some("level"), "info"),
+        (None, "answer"),
+        (Some("watch a"), "a"),
+        (Some("level"), "debug"),
+    ] {
         let outcome = publish(&one, "ada", message(state, content)).await;
         assert_eq!(outcome, SessionMessageOutcome::Stored);
         let heard = tokio::time::timeout(LEASE_WAIT, notifications.next()).await;
@@ -55,7 +58,9 @@ async fn each_part_of_a_sessions_state_has_one_message_until_it_expires() {
     assert_eq!(stored(&two).await, expected(false));
     let other = place.other_workspace().open_long().await;
     assert_eq!(stored(&other).await, []);
-    place.server.run("update toolgate_fleet.session_messages set until = now() where state is null");
+    place
+        .server
+        .run("update toolgate_fleet.session_messages set until = now() where state is null");
     assert_eq!(stored(&two).await, expected(false)[1..]);
     two.remove_expired(at(0), 10).await.expect("an answer");
     let count = place.server.run("select count(*) from toolgate_fleet.session_messages");

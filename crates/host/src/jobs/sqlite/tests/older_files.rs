@@ -1,7 +1,7 @@
 //! Tests that database files of older toolgate versions are migrated.
 
 use super::*;
-use crate::jobs::store::JobQuestionContext;
+use crate::jobs::store::JobQuestionState;
 
 #[tokio::test]
 async fn a_version_1_file_is_migrated_with_its_jobs() {
@@ -21,5 +21,5 @@ async fn a_version_1_file_is_migrated_with_its_jobs() {
     let store = open(&folder);
     assert_eq!(store.adopt_all().await.expect("adopted").jobs.len(), 1);
     let begun = store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
-    assert_eq!((begun.input, begun.answers), (json!({}), JobQuestionContext::default()));
+    assert_eq!((begun.input, begun.answers), (json!({}), JobQuestionState::default()));
 }
