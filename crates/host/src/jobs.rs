@@ -43,10 +43,9 @@ use toolgate_contract::{JobId, JobState, PreparedCallValue};
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
     FleetCredentialLock, FleetCredentialState, FleetCredentials, FleetDurability, FleetReport,
-    FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetSessionMessages,
-    FleetStatus, NewSessionMessage, PostgresStore, PostgresStoreSettings, SessionDigest,
-    SessionMessageNotifications, SessionMessageOutcome, SessionTag, SettingsDigests,
-    StoredSessionMessage, session_tag,
+    FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetStatus,
+    NewSessionMessage, PostgresStore, PostgresStoreSettings, SessionDigest,
+    SessionMessageNotifications, SessionTag, SettingsDigests, StoredSessionMessage, session_tag,
 };
 pub(crate) use resources::resources;
 pub use shared_folder::{FleetLargeFileLocation, LargeFileStore};
@@ -65,7 +64,7 @@ use crate::limits::SharedRateBucketStore;
 use crate::live_gate::ReloadableGate;
 use artefacts::ArtefactFileStore;
 use live::UnfinishedJob;
-use postgres::FleetContentStore;
+use postgres::{FleetContentStore, FleetSessionMessages};
 use queue::JobQueue;
 use sharing::JobStoreRateBuckets;
 

@@ -1,7 +1,6 @@
 //! Answers requests with one catalog of tools. Every call passes the checks in `pipeline.rs`.
 //!
-//! The host depends on no socket and no protocol. Each dialect (client protocol) encodes the
-//! answers itself.
+//! The host depends on no socket and no protocol. A dialect (client protocol) encodes the answers.
 
 mod schema_errors;
 mod schemas;
@@ -60,12 +59,12 @@ pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
     AdoptableJob, ClaimableJobQueue, FleetCredentialLock, FleetCredentialState, FleetCredentials,
     FleetDurability, FleetLargeFileLocation, FleetReport, FleetServer, FleetServerProfile,
-    FleetServerRole, FleetServerStatus, FleetSessionMessages, FleetStatus, JobClaim, JobEnd,
-    JobQuestionState, JobService, JobSettings, JobStore, JobStoreError, JobStoreKind,
-    JobsToolHandle, LargeFileStore, NewJob, NewSessionMessage, PostgresStore,
-    PostgresStoreSettings, RequestToJobOwner, SessionDigest, SessionMessageNotifications,
-    SessionMessageOutcome, SessionTag, SettingsDigests, SharedSessions, SqliteStore, StartedJob,
-    StoredSessionMessage, TakenOverJobs, TakeoverFilter, TimedJobEvent, session_tag,
+    FleetServerRole, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionState,
+    JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,
+    NewJob, NewSessionMessage, PostgresStore, PostgresStoreSettings, RequestToJobOwner,
+    SessionDigest, SessionMessageNotifications, SessionTag, SettingsDigests, SharedSessions,
+    SqliteStore, StartedJob, StoredSessionMessage, TakenOverJobs, TakeoverFilter, TimedJobEvent,
+    session_tag,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
 pub use limits::{

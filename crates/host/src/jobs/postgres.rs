@@ -48,9 +48,10 @@ use known_runs::{ServerJobRuns, SharedJobRuns};
 use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
+pub(super) use session_messages::{FleetSessionMessages, SessionMessageOutcome};
 pub use session_messages::{
-    FleetSessionMessages, NewSessionMessage, SessionDigest, SessionMessageNotifications,
-    SessionMessageOutcome, StoredSessionMessage, session_tag,
+    NewSessionMessage, SessionDigest, SessionMessageNotifications, StoredSessionMessage,
+    session_tag,
 };
 pub use status::{FleetServerStatus, FleetStatus};
 

@@ -44,8 +44,9 @@ impl SharedSessions {
         Ok(self.open().await?.notifications())
     }
 
-    /// Stores a message of the session `session` of `caller`, see
-    /// [`FleetSessionMessages::publish`]. Logs a warning if that fails.
+    /// Stores `message` of the session `session` of `caller`, and notifies the other servers. If the
+    /// message changed the session's state, waits until they have probably received the
+    /// notification. Logs a warning if the message is not stored.
     pub async fn publish(
         &self,
         session: &SessionDigest,

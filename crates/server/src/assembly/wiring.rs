@@ -356,8 +356,8 @@ pub(crate) struct WorkspaceFeatures {
     pub(crate) replaced: Vec<ToolId>,
 }
 
-/// Services that the tools of a workspace use, such as the search index and the program runner. A
-/// reload of the settings replaces only the services that depend on the changed settings.
+/// Services that the tools of a workspace use, such as the search index and the program runner.
+/// When the settings are reloaded, only services with changed settings are replaced.
 pub(crate) struct WorkspaceServices {
     root: Root,
     programs: exec::WorkspaceProgramRunner,
@@ -417,8 +417,7 @@ impl WorkspaceServices {
         }
     }
 
-    /// Creates the tools of every toolset, and the library of resources, prompts and skills. To add
-    /// a toolset, add a line to this function.
+    /// Creates the tools of every toolset, and the library of resources, prompts and skills.
     pub(crate) fn tools(
         &self,
         config: &Config,
@@ -443,9 +442,8 @@ impl WorkspaceServices {
         }
         if let Some(assets) = assets {
             tools.extend(assets::tools(assets, &config.assets, &HttpFetcher::default()));
-            library
-                .resources
-                .extend(assets::AssetResourceSource::new(assets).map(|source| source as _));
+            let source = assets::AssetResourceSource::new(assets);
+            library.resources.extend(source.map(|source| source as _));
         }
         let replaced = remove_replaced(&mut tools, &declared)?;
         tools.extend(commands::tools(programs, declared));

@@ -189,8 +189,10 @@ impl FleetSessionMessages {
                    SET id = excluded.id, server = excluded.server, content = excluded.content, \
                    until = excluded.until RETURNING id";
         let keep = if message.state.is_some() { STATE_MESSAGE_TIME } else { CALL_MESSAGE_TIME };
-        let (session, content) = (session.as_slice(), message.content.as_slice());
-        let (state, keep) = (&message.state, keep.as_secs_f64());
+        let session = session.as_slice();
+        let content = message.content.as_slice();
+        let state = &message.state;
+        let keep = keep.as_secs_f64();
         // Keys and users of an identity provider may have the same name.
         let caller = format!("{} {}", caller.kind.as_str(), caller.name.replace('\0', ""));
         let params = [
