@@ -61,8 +61,9 @@ fn explain_invalid_id(id: &str) -> String {
     }
 }
 
-/// Returns the id of the tool that `id` means: without the prefix, with another prefix, or as the
-/// name of one of the server's own tools.
+/// Returns the tool id that the invalid `id` probably stands for. `id` may lack the prefix, have
+/// another prefix, or spell one of the server's own tools with other separators (`git_add`). Returns
+/// `None` if `id` resembles no tool id.
 fn nearest_tool_id(id: &str) -> Option<String> {
     let name = catalog_name(id.rsplit(':').next().unwrap_or(id));
     let tool = match own_tool_id(name) {

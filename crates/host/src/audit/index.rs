@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(by[0].group, ["files_read", "ok"]);
         assert_eq!(index.outcomes(Timestamp::UNIX_EPOCH).expect("read"), ["failed", "ok"]);
         let later = Timestamp::from_second(2 * HOUR_S).expect("a time");
-        assert_eq!(index.outcomes(later).expect("read"), [String::new(); 0]);
+        assert!(index.outcomes(later).expect("read").is_empty());
         assert_eq!((by[0].calls, by[1].calls, by[1].longest_us), (15, 5, 15));
         let callers = index.caller_totals(&[CallGrouping::Caller], Timestamp::UNIX_EPOCH);
         let callers = callers.expect("read");

@@ -50,15 +50,16 @@ pub(super) fn tail_resource(queue: &Arc<AuditRecordQueue>) -> Option<Arc<dyn Res
     queue.file.as_ref()?;
     let about = "Your last 100 audit records: time, tool, outcome and duration of each call.";
     let guard = ToolSpec::new(audit_guard(), "Audit tail", about, Effects::Reads);
-    Some(Arc::new(AuditTailRequest { guard, queue: queue.clone() }))
+    Some(Arc::new(AuditTailSource { guard, queue: queue.clone() }))
 }
 
-struct AuditTailRequest {
+/// Source of the resource `audit://tail`: the latest audit records of its caller.
+struct AuditTailSource {
     guard: ToolSpec,
     queue: Arc<AuditRecordQueue>,
 }
 
-impl ResourceSource for AuditTailRequest {
+impl ResourceSource for AuditTailSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }

@@ -48,7 +48,7 @@ use known_runs::{ServerJobRuns, SharedJobRuns};
 use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
-pub(super) use session_messages::{FleetSessionMessages, SessionMessageOutcome};
+pub(crate) use session_messages::{FleetSessionMessages, SessionMessageOutcome};
 pub use session_messages::{
     NewSessionMessage, SessionDigest, SessionMessageNotifications, StoredSessionMessage,
     session_tag,

@@ -15,7 +15,7 @@ use crate::audit::OpenAuditRecord;
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::gated_request::{
-    GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
+    GatedRequest, GatedRequestRules, RecordedRequest, RequestAdmissionKind,
 };
 use crate::pipeline::validate;
 use crate::policy::PolicyRequestKind;
@@ -54,7 +54,7 @@ impl GatedRequest for ResourceReadRequest<'_> {
         GatedRequestRules {
             guard,
             kind: PolicyRequestKind::Guarded,
-            limit: GatedRequestLimits::Call(guard),
+            limit: RequestAdmissionKind::Call(guard),
             deadline: guard.deadline,
         }
     }
@@ -132,7 +132,7 @@ impl GatedRequest for PromptRenderRequest<'_> {
             } else {
                 PolicyRequestKind::TextPrompt
             },
-            limit: GatedRequestLimits::Prompt(guard),
+            limit: RequestAdmissionKind::Prompt(guard),
             deadline: None,
         }
     }
@@ -243,7 +243,7 @@ fn look_rules(guard: &ToolSpec) -> GatedRequestRules<'_> {
     GatedRequestRules {
         guard,
         kind: PolicyRequestKind::Guarded,
-        limit: GatedRequestLimits::Look,
+        limit: RequestAdmissionKind::Look,
         deadline: None,
     }
 }

@@ -117,7 +117,7 @@ pub(crate) struct GatedRequestRules<'t> {
     /// Type of the request for policy rules.
     pub(crate) kind: PolicyRequestKind,
     /// Limits that apply to the request.
-    pub(crate) limit: GatedRequestLimits<'t>,
+    pub(crate) limit: RequestAdmissionKind<'t>,
     /// Deadline of the request, or `None` for the default deadline.
     pub(crate) deadline: Option<Duration>,
 }
@@ -140,8 +140,9 @@ impl GatedRequestRules<'_> {
     }
 }
 
-/// Limits that apply to one request.
-pub(crate) enum GatedRequestLimits<'t> {
+/// Way in which limits admit a request: as which kind of call the request counts, and whether it
+/// takes a slot.
+pub(crate) enum RequestAdmissionKind<'t> {
     /// Call of the tool, which counts against the tool's limits and takes a slot.
     Call(&'t ToolSpec),
     /// A prompt, which counts as a prompt and, if policy rules of a tool apply to it, as a call of
@@ -167,7 +168,7 @@ impl RequestAdmission {
     }
 }
 
-impl GatedRequestLimits<'_> {
+impl RequestAdmissionKind<'_> {
     /// Counts the request against its limits, and waits for its slot for a bounded time.
     ///
     /// # Errors

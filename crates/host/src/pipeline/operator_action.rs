@@ -13,7 +13,7 @@ use toolgate_contract::{
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::gated_request::{
-    GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
+    GatedRequest, GatedRequestRules, RecordedRequest, RequestAdmissionKind,
 };
 use crate::pipeline::run_recorded;
 use crate::policy::PolicyRequestKind;
@@ -59,7 +59,7 @@ impl GatedRequest for OperatorAction<'_> {
         GatedRequestRules {
             guard: spec,
             kind,
-            limit: GatedRequestLimits::Call(spec),
+            limit: RequestAdmissionKind::Call(spec),
             deadline: None,
         }
     }

@@ -15,7 +15,7 @@ use crate::limits::CallSlot;
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::gated_request::{
-    GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
+    GatedRequest, GatedRequestRules, RecordedRequest, RequestAdmissionKind,
 };
 use crate::pipeline::recording::{keep_arguments, note_tool_subject};
 use crate::pipeline::{CallContext, run_with_deadline, validate};
@@ -85,8 +85,8 @@ impl GatedRequest for ToolRunRequest {
 
     fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> GatedRequestRules<'t> {
         let limit = match self.slot.take() {
-            Some(slot) => GatedRequestLimits::JobRun(slot),
-            None => GatedRequestLimits::Call(entry.spec()),
+            Some(slot) => RequestAdmissionKind::JobRun(slot),
+            None => RequestAdmissionKind::Call(entry.spec()),
         };
         tool_rules(entry, limit)
     }
@@ -197,7 +197,7 @@ impl GatedRequest for JobStart {
 
     fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> GatedRequestRules<'t> {
         // Counted before the tool's own check, because some calls begin with that check.
-        tool_rules(entry, GatedRequestLimits::JobStart(entry.spec()))
+        tool_rules(entry, RequestAdmissionKind::JobStart(entry.spec()))
     }
 
     fn check_support(&self, entry: &Self::Target) -> Result<(), CallError> {
@@ -236,7 +236,7 @@ async fn validated_input(
 /// Returns the rules of a request that calls the tool `entry`.
 fn tool_rules<'t>(
     entry: &'t CatalogToolEntry,
-    limit: GatedRequestLimits<'t>,
+    limit: RequestAdmissionKind<'t>,
 ) -> GatedRequestRules<'t> {
     let spec = entry.spec();
     GatedRequestRules { guard: spec, kind: PolicyRequestKind::Tool, limit, deadline: spec.deadline }

@@ -17,9 +17,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tokio::sync::mpsc;
 use toolgate_budget::InputMemoryReservation;
-use toolgate_contract::{
-    BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply, ReplyBody,
-};
+use toolgate_contract::{BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply};
 use toolgate_dialects::{
     AcceptedResponseMode, Dialect, DisconnectEffect, FrameRefusal, HttpSseRequestKind, ParsedFrame,
     PendingHostRequest, WebSocketPurpose,
@@ -39,9 +37,7 @@ use crate::sessions::client::{ClientPresenceGuard, random_id};
 use crate::sessions::detachable::DetachableWork;
 use crate::sessions::frame_actions::{FrameAction, FrameToolCalls, RequestedMessageStream};
 use crate::sessions::server_state::ServerState;
-use crate::sessions::session::{
-    AcceptedCall, CallAnswer, CallEventDestination, ClientSession, EventStreamItem,
-};
+use crate::sessions::session::{AcceptedCall, CallEventDestination, ClientSession};
 use crate::sync::lock_mutex;
 use call_event_stream::{CallEventStream, StreamedCallState};
 use responses::{

@@ -1,7 +1,9 @@
 //! MCP sessions that several servers of a fleet continue, with the same session key and a
 //! PostgreSQL database.
 
-use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -182,8 +184,22 @@ fn a_subscription_at_one_server_sends_updates_to_the_stream_at_another_server() 
     let subscribe = legacy(3, "resources/subscribe", json!({ "uri": uri }));
     let subscribed = second.send(&post(&session, &subscribe)).message();
     assert_eq!(subscribed["result"], json!({}), "{subscribed}");
-    workspace.put("README.md", "new");
-    let update = stream.event().unwrap();
+    let is_done = AtomicBool::new(false);
+    let update = thread::scope(|scope| {
+        // The first server watches the file a moment later, so change it until an update comes.
+        scope.spawn(|| {
+            for turn in 0..1000 {
+                workspace.put("README.md", format!("{turn}"));
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let update = stream.event();
+        is_done.store(true, Ordering::Relaxed);
+        update.unwrap()
+    });
     assert_eq!(update["method"], "notifications/resources/updated", "{update}");
     assert_eq!(update["params"]["uri"], uri, "{update}");
 }

@@ -21,7 +21,7 @@ use toolgate_contract::{
 
 use super::FileSettings;
 use crate::counted::counted;
-use encoded::EncodedFileText;
+use encoded::DecodedFileText;
 use toolgate_world::Root;
 use toolgate_world::root::{
     DiskWorkMonitor, EntryMeta, Etag, ExistingFilePolicy, FileWriteConditions, MissingFilePolicy,
@@ -249,7 +249,7 @@ impl FileEditor<'_> {
         {
             return Err(etag.stale_error(&path, expected));
         }
-        let text = EncodedFileText::decode(&old, changes, &path)?;
+        let text = DecodedFileText::decode(&old, changes, &path)?;
         let plan = plan::plan_edit(&text.bytes, changes, &path, text.bytes_max(most), watch)?;
         text.check_plan(changes, &plan)?;
         let edited = plan::apply(&text.bytes, &plan);

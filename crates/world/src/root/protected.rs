@@ -119,9 +119,9 @@ impl ProtectedPaths {
     /// Protects `paths` at any depth, and the paths `at_root` at the root only. Each path is a
     /// name, or several names joined by `/`.
     ///
-    /// The default names except `.git` have an effect only in the folder in which a program starts,
-    /// which is never below the root. Therefore a directory below the root that contains such a
-    /// name can be moved.
+    /// Programs outside the sandbox read the files with the default names, except `.git`, only in
+    /// the folder in which they start, and that folder is never below the root. Therefore a
+    /// directory below the root that contains such a name may be deleted, copied or moved.
     pub(super) fn new(paths: &[String], at_root: &[String]) -> Self {
         let entry = |path: &str, reach| {
             let names = path_names(path).map(fold_name).collect();

@@ -38,7 +38,7 @@ const RECEIVE_TIME: Duration = Duration::from_millis(10);
 pub type SessionDigest = [u8; 32];
 
 /// Messages of client sessions, which the servers of a fleet share.
-pub struct FleetSessionMessages {
+pub(crate) struct FleetSessionMessages {
     pool: SharedPostgresPool,
     changes: Arc<FleetNotificationChannel>,
     workspace: String,
@@ -71,7 +71,7 @@ pub struct StoredSessionMessage {
 
 /// Outcome of an attempt to pass a session's message to the other servers of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionMessageOutcome {
+pub(crate) enum SessionMessageOutcome {
     /// The message is stored.
     Stored,
     /// The message is not stored, for the given reason.
@@ -112,7 +112,7 @@ impl FleetSessionMessages {
     }
 
     /// Returns a receiver of the notifications that follow.
-    pub fn notifications(&self) -> SessionMessageNotifications {
+    pub(crate) fn notifications(&self) -> SessionMessageNotifications {
         SessionMessageNotifications(self.changes.session_messages())
     }
 
@@ -125,7 +125,7 @@ impl FleetSessionMessages {
     ///
     /// # Errors
     /// The database is unavailable.
-    pub async fn publish(
+    pub(crate) async fn publish(
         &self,
         session: &SessionDigest,
         caller: &Caller,
@@ -160,7 +160,7 @@ impl FleetSessionMessages {
     ///
     /// # Errors
     /// The database is unavailable.
-    pub async fn messages(
+    pub(crate) async fn messages(
         &self,
         session: &SessionDigest,
     ) -> Result<Vec<StoredSessionMessage>, JobStoreError> {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use toolgate_contract::{Reply, ReplyBody};
 use toolgate_transports::http::ServerSentEvent;
 
-use super::json_body;
 use crate::sessions::client::ClientPresenceGuard;
 use crate::sessions::session::{CallAnswer, EventStreamItem};
 
@@ -64,5 +64,13 @@ impl Stream for CallEventStream {
                 None => return Poll::Ready(None),
             }
         }
+    }
+}
+
+/// Returns the JSON body of `reply`, or `None` if the body is empty or a file.
+pub(super) fn json_body(reply: Reply) -> Option<Bytes> {
+    match reply.body {
+        ReplyBody::Json(bytes) => Some(bytes),
+        ReplyBody::Empty | ReplyBody::File(_) => None,
     }
 }

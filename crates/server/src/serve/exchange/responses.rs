@@ -7,12 +7,12 @@ use bytes::Bytes;
 use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
-use toolgate_contract::{Reply, ReplyBody};
+use toolgate_contract::Reply;
 use toolgate_dialects::AcceptedResponseMode;
 use toolgate_transports::http::{OutgoingResponse, ServerSentEvent};
 
 use super::EVENTS_WAITING_MAX;
-use super::call_event_stream::{CallEventStream, StreamedCallState};
+use super::call_event_stream::{CallEventStream, StreamedCallState, json_body};
 use crate::sessions::session::{CallAnswer, ClientSession, EventStreamItem};
 use crate::sessions::streams::notification_event;
 
@@ -116,13 +116,6 @@ pub(super) fn event_feed(
     OutgoingResponse::LongStream(Box::pin(poll_fn(move |cx| {
         messages.poll_recv(cx).map(|next| next.map(to_event))
     })))
-}
-
-pub(super) fn json_body(reply: Reply) -> Option<Bytes> {
-    match reply.body {
-        ReplyBody::Json(bytes) => Some(bytes),
-        ReplyBody::Empty | ReplyBody::File(_) => None,
-    }
 }
 
 pub(super) fn batch_reply(answer: Result<CallAnswer, JoinError>) -> Reply {

@@ -390,7 +390,7 @@ impl TestHttpResponse {
     }
 
     /// Returns all MCP messages in the response.
-    fn messages(&self) -> Vec<Value> {
+    pub(crate) fn messages(&self) -> Vec<Value> {
         let is = |kind: &str| self.header("content-type").is_some_and(|value| value == kind);
         if self.is_stream() {
             return events(&self.text());

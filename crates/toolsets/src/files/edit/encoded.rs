@@ -17,14 +17,14 @@ const TRAIL_BYTE_MIN: u8 = 0x30;
 
 /// The text of a file, decoded for editing. The edited text can be converted back to the bytes of
 /// the file.
-pub(super) struct EncodedFileText<'f> {
+pub(super) struct DecodedFileText<'f> {
     /// The text of the file, in UTF-8 or in an encoding that contains ASCII.
     pub(super) bytes: Cow<'f, [u8]>,
     encoding: TextEncoding,
     path: &'f str,
 }
 
-impl<'f> EncodedFileText<'f> {
+impl<'f> DecodedFileText<'f> {
     /// Decodes the file at `path` with the content `bytes`.
     ///
     /// # Errors

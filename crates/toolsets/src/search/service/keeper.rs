@@ -46,7 +46,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 /// The pause after a failed attempt to maintain the index, if no search uses the index meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
-/// The minimum pause after a failed attempt to maintain the index, if a search waits for the index.
+/// The minimum time from the start of a failed attempt to maintain the index to the next attempt, if
+/// a request for the index arrives meanwhile.
 const RETRY_PAUSE_ASKED: Duration = Duration::from_secs(1);
 /// The maximum number of immediate retries after failed writes to the index.
 const RETRIES_MAX: u32 = 5;

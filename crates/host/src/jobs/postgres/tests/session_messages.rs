@@ -43,8 +43,10 @@ async fn each_part_of_a_sessions_state_has_one_message_until_it_expires() {
     ] {
         let outcome = publish(&one, "ada", message(state, content)).await;
         assert_eq!(outcome, SessionMessageOutcome::Stored);
-        let heard = tokio::time::timeout(LEASE_WAIT, notifications.next()).await;
-        assert_eq!(heard.expect("a notification"), Some(session_tag(&SESSION)));
+        let notified = tokio::time::timeout(LEASE_WAIT, notifications.next()).await;
+        // If the connection for notifications has just opened, any session may have messages.
+        let notified = notified.expect("a notification");
+        assert!(notified.is_none_or(|session| session == session_tag(&SESSION)), "{notified:?}");
     }
     let text = str::to_owned;
     let expected = |is_own| {
