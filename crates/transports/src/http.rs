@@ -8,7 +8,6 @@ mod head_checks;
 mod request_spin;
 mod occupancy;
 mod write_timeout;
-mod self_waking;
 mod connection_slots;
 mod listener;
 mod response_body;
@@ -52,7 +51,6 @@ use listener::{ClientByteStream, TlsHandshaker};
 pub use occupancy::OpenConnectionCounter;
 pub use refusal_examples::{RefusalResponseExample, refusal_examples};
 use request_handler::{ClientConnection, RequestHandler};
-use self_waking::SelfWakingFuture;
 pub use workers::WorkerPool;
 pub(crate) use write_timeout::WriteTimeoutStream;
 
@@ -453,8 +451,7 @@ async fn serve_requests(
         .max_buf_size(64 << 10)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    let connection = std::pin::pin!(connection);
-    let mut connection = SelfWakingFuture::new(connection);
+    let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = &mut connection => result,
         () = shutdown.cancelled() => {
@@ -466,7 +463,7 @@ async fn serve_requests(
             match timeout(grace, &mut connection).await {
                 Ok(result) => result,
                 Err(_) => {
-                    connection.future.as_mut().graceful_shutdown();
+                    connection.as_mut().graceful_shutdown();
                     connection.await
                 }
             }

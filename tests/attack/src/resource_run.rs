@@ -71,7 +71,8 @@ struct ResourceRunTally {
     attacks_started: AtomicUsize,
     /// Number of attacks, and of attacks without an answer, by the name of the attack.
     attacks: Mutex<BTreeMap<&'static str, (usize, usize)>>,
-    latencies: Mutex<Vec<Duration>>,
+    /// Durations of normal calls, by the tool that they call.
+    latencies: Mutex<BTreeMap<&'static str, Vec<Duration>>>,
     /// Failures of normal calls, one line each.
     failures: Mutex<Vec<String>>,
 }
@@ -258,8 +259,8 @@ impl ResourceRunTally {
         *unanswered += usize::from(!has_answer);
     }
 
-    fn add_latency(&self, latency: Duration) {
-        lock(&self.latencies).push(latency);
+    fn add_latency(&self, tool: &'static str, latency: Duration) {
+        lock(&self.latencies).entry(tool).or_default().push(latency);
     }
 
     /// Records that a normal call failed.
@@ -269,10 +270,7 @@ impl ResourceRunTally {
 
     /// Returns the duration that `percent` percent of all normal calls do not exceed.
     fn latency_at(&self, percent: usize) -> Duration {
-        let mut latencies = lock(&self.latencies).clone();
-        latencies.sort_unstable();
-        let last = latencies.len().saturating_sub(1);
-        latencies.get(last * percent / 100).copied().unwrap_or_default()
+        percentile(lock(&self.latencies).values().flatten().copied().collect(), percent)
     }
 
     fn print(&self, measured: &ResourceRunMeasurements) {
@@ -282,7 +280,13 @@ impl ResourceRunTally {
         }
         let failures = lock(&self.failures);
         failures.iter().take(FAILURES_MAX).for_each(|failure| println!("failed: {failure}"));
-        let calls = lock(&self.latencies).len();
+        let latencies = lock(&self.latencies).clone();
+        let calls: usize = latencies.values().map(Vec::len).sum();
+        for (tool, latencies) in latencies {
+            let [middle, high] =
+                [50, 99].map(|percent| milliseconds(percentile(latencies.clone(), percent)));
+            println!("{tool}: {} calls, p50 {middle:.1} ms, p99 {high:.1} ms", latencies.len());
+        }
         println!(
             "first answer after {:.2} s; {} normal calls, {} failed; p50 {:.1} ms, p99 {:.1} ms, \
              longest {:.1} ms",
@@ -323,6 +327,14 @@ impl ResourceRunTally {
     }
 }
 
+/// Returns the duration that `percent` percent of `durations` do not exceed, or zero if there are
+/// none.
+fn percentile(mut durations: Vec<Duration>, percent: usize) -> Duration {
+    durations.sort_unstable();
+    let last = durations.len().saturating_sub(1);
+    durations.get(last * percent / 100).copied().unwrap_or_default()
+}
+
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
@@ -339,7 +351,10 @@ mod tests {
     fn a_percentile_is_a_latency_of_a_call() {
         let tally = ResourceRunTally::default();
         assert_eq!(tally.latency_at(99), Duration::ZERO);
-        (1..=200).rev().for_each(|ms| tally.add_latency(Duration::from_millis(ms)));
+        for ms in (1..=200).rev() {
+            let tool = if ms % 2 == 0 { "files.read" } else { "files.list" };
+            tally.add_latency(tool, Duration::from_millis(ms));
+        }
         assert_eq!(
             [50, 99, 100].map(|percent| tally.latency_at(percent).as_millis()),
             [100, 198, 200]

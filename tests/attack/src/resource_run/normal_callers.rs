@@ -33,7 +33,7 @@ pub(super) fn call_normally(
         let elapsed = started.elapsed();
         client.received.clear();
         match outcome {
-            Ok(response) if !response.is_error => tally.add_latency(elapsed),
+            Ok(response) if !response.is_error => tally.add_latency(tool, elapsed),
             Ok(response) => tally.fail(format!("{tool}: {}", summary(&response))),
             Err(err) => tally.fail(format!("{tool}: {err:#}")),
         }
