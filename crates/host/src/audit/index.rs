@@ -7,7 +7,7 @@ mod statistics;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -135,6 +135,20 @@ impl AuditIndex {
     /// # Errors
     /// The index cannot be written. A log that cannot be read adds nothing.
     pub fn update(&mut self) -> rusqlite::Result<()> {
+        self.update_until(|| false).map(drop)
+    }
+
+    /// Adds new audit records like [`update`](Self::update), but stops after `time`. Returns true
+    /// if the index contains all records.
+    ///
+    /// # Errors
+    /// The index cannot be written. A log that cannot be read adds nothing.
+    pub fn update_for(&mut self, time: Duration) -> rusqlite::Result<bool> {
+        let begun = Instant::now();
+        self.update_until(|| begun.elapsed() >= time)
+    }
+
+    fn update_until(&mut self, is_over: impl Fn() -> bool) -> rusqlite::Result<bool> {
         let log = self.log.clone();
         let transaction =
             self.db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -149,21 +163,23 @@ impl AuditIndex {
         let mut last_mac = None;
         let mut result = Ok(());
         let mut counts = UnstoredCallCounts::default();
-        let read = follower.read_new(|line| {
+        let add = |line: &[u8]| {
             let Some(record) = ParsedAuditRecord::parse(line) else { return };
             let Some(seq) = record.seq else { return };
             if result.is_ok() {
                 result = add_record(&transaction, &mut counts, &record, seq, line);
             }
             last_mac = record.mac;
-        });
+        };
+        let read = follower.read_new_until(add, is_over);
         result?;
         counts.store(&transaction)?;
-        if let Err(err) = read
-            && err.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!("the audit log {} cannot be indexed: {err}", log.display());
-        }
+        let is_complete = read.unwrap_or_else(|err| {
+            if err.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!("the audit log {} cannot be indexed: {err}", log.display());
+            }
+            true
+        });
         let (inode, bytes) = follower.position();
         if (inode, bytes) != before {
             transaction.execute(
@@ -178,7 +194,8 @@ impl AuditIndex {
         {
             remove_before(&transaction, first)?;
         }
-        transaction.commit()
+        transaction.commit()?;
+        Ok(is_complete)
     }
 
     /// Returns the audit record at the position `seq` of the log.
@@ -389,6 +406,20 @@ mod tests {
             ("ada", 10, 2)
         );
         assert_eq!(index.record(7).expect("read").and_then(|record| record.seq), Some(7));
+    }
+
+    #[test]
+    fn an_index_that_is_updated_in_short_steps_counts_each_record_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("a.jsonl");
+        append(&log, 1, 20, "ok");
+        let mut index = AuditIndex::open(&log).expect("an index");
+        let mut steps = 1;
+        while !index.update_for(Duration::ZERO).expect("updated") {
+            steps += 1;
+        }
+        assert_eq!(steps, 21, "one record a step, and one step without a record");
+        assert_eq!(totals(&index, &AuditRecordFilter::default()), (20, 0));
     }
 
     #[test]

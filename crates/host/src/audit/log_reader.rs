@@ -139,7 +139,20 @@ impl AuditLogFollower {
     ///
     /// # Errors
     /// The log cannot be read. The next call continues at the same position.
-    pub fn read_new(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    pub fn read_new(&mut self, each: impl FnMut(&[u8])) -> io::Result<()> {
+        self.read_new_until(each, || false).map(drop)
+    }
+
+    /// Reads like [`read_new`](Self::read_new), but stops after a line if `is_over` returns true.
+    /// Returns true if all complete lines were read.
+    ///
+    /// # Errors
+    /// The log cannot be read. The next call continues at the same position.
+    pub(super) fn read_new_until(
+        &mut self,
+        mut each: impl FnMut(&[u8]),
+        is_over: impl Fn() -> bool,
+    ) -> io::Result<bool> {
         let mut files = Vec::new();
         for path in newest_first(&self.path) {
             let Ok(file) = File::open(&path) else { continue };
@@ -153,23 +166,37 @@ impl AuditLogFollower {
             if inode != self.inode {
                 (self.inode, self.offset) = (inode, 0);
             }
-            self.read_file(&mut file, &mut each)?;
+            if !self.read_file(&mut file, &mut each, &is_over)? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn read_file(&mut self, file: &mut File, each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+    /// Passes the unread complete lines of `file` to `each`. Returns false if it stopped, because
+    /// `is_over` returned true.
+    fn read_file(
+        &mut self,
+        file: &mut File,
+        each: &mut impl FnMut(&[u8]),
+        is_over: &impl Fn() -> bool,
+    ) -> io::Result<bool> {
         file.seek(SeekFrom::Start(self.offset))?;
         let mut unread = Vec::new();
         while file.by_ref().take(PIECE_BYTES).read_to_end(&mut unread)? > 0 {
             let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            for line in unread[..whole].split(|byte| *byte == b'\n').filter(|it| !it.is_empty()) {
-                each(line);
+            for line in unread[..whole].split_inclusive(|byte| *byte == b'\n') {
+                if let Some(line) = line.strip_suffix(b"\n").filter(|line| !line.is_empty()) {
+                    each(line);
+                }
+                self.offset += line.len() as u64;
+                if is_over() {
+                    return Ok(false);
+                }
             }
-            self.offset += whole as u64;
             unread.drain(..whole);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -223,5 +250,26 @@ mod tests {
         read(&mut follower, &mut seen);
         assert_eq!(seen, ["one", "two", "three", "four"]);
         assert!(follower.is_position_kept());
+    }
+
+    #[test]
+    fn a_follower_that_stops_after_each_line_reads_each_line_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.jsonl");
+        write(&path, "one\n\ntwo\n");
+        std::fs::rename(&path, rotated_path(&path, 1)).expect("renamed");
+        write(&path, "three\nfo");
+        let mut follower = AuditLogFollower::from_start(&path);
+        let mut seen = Vec::new();
+        let mut turns = 0;
+        loop {
+            let each = |line: &[u8]| seen.push(String::from_utf8_lossy(line).into_owned());
+            turns += 1;
+            if follower.read_new_until(each, || true).expect("read") {
+                break;
+            }
+        }
+        assert_eq!(seen, ["one", "two", "three"]);
+        assert_eq!(turns, 5, "the empty line is read, too");
     }
 }

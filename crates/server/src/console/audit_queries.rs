@@ -4,19 +4,20 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use toolgate_host::AuditIndex;
 
 use crate::sync::lock_mutex;
 
-/// Maximum time for which a console page waits for the audit index. A new index of a long log takes
-/// longer.
+/// Maximum time for which a console page waits for the result of a query.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of queries that wait for the thread which reads the audit index.
 const WAITING_MAX: usize = 256;
@@ -26,6 +27,13 @@ const LIFETIME: Duration = Duration::from_millis(900);
 /// Scheduling priority (niceness) of the thread that reads the audit index. Under full load, calls
 /// come first.
 const NICE: i32 = 10;
+/// Length of a step in which records are added to the audit index. Queries wait at most for one
+/// step, and see the records that were added so far.
+const STEP_TIME: Duration = Duration::from_millis(50);
+/// Pause between two steps on a busy machine, so that adding records costs calls little.
+const BUSY_PAUSE: Duration = Duration::from_millis(950);
+/// Time without a query after which no further records are added.
+const UPDATED_FOR: Duration = Duration::from_secs(10);
 
 /// Runs queries of the audit log's index on a separate thread. The index is opened when the first
 /// query runs.
@@ -34,6 +42,8 @@ pub(crate) struct AuditIndexQueries {
     /// Queue of queries for the thread that owns the audit index. The thread ends when this sender
     /// is dropped.
     thread: Mutex<Option<SyncSender<AuditIndexQueryFn>>>,
+    /// True if the index lacks records of the log, because they are still being added.
+    is_incomplete: Arc<AtomicBool>,
 }
 
 /// Function that runs a query of the audit index on the index thread.
@@ -45,13 +55,21 @@ type AuditQueryResult<T> = Result<Arc<T>, String>;
 struct AuditIndexThread {
     log: PathBuf,
     index: Option<AuditIndex>,
+    is_incomplete: Arc<AtomicBool>,
+    /// Earliest time of the next step in which records are added to the index.
+    next_step: Instant,
     /// Latest result of each audit query and its time, by the name of the query.
     results: HashMap<String, (Instant, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl AuditIndexQueries {
     pub(crate) fn new(log: Option<PathBuf>) -> Self {
-        Self { log, thread: Mutex::default() }
+        Self { log, thread: Mutex::default(), is_incomplete: Arc::default() }
+    }
+
+    /// Returns true if the index lacks records of the log, because they are still being added.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_incomplete.load(Ordering::Relaxed)
     }
 
     /// Updates the audit index and returns the result of `query`. Queries with the same `name` must
@@ -84,10 +102,10 @@ impl AuditIndexQueries {
         match timeout(WAIT_MAX, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err("The index cannot be read.".to_owned()),
-            Err(_) => {
-                Err("The index of the audit log is being built. Reload the page in a moment."
-                    .to_owned())
-            }
+            Err(_) => Err(
+                "The index of the audit log did not answer in time. Reload the page in a moment."
+                    .to_owned(),
+            ),
         }
     }
 
@@ -99,13 +117,26 @@ impl AuditIndexQueries {
             return Ok(sender.clone());
         }
         let (sender, receiver) = sync_channel::<AuditIndexQueryFn>(WAITING_MAX);
-        let mut state =
-            AuditIndexThread { log: log.to_owned(), index: None, results: HashMap::new() };
+        let mut state = AuditIndexThread {
+            log: log.to_owned(),
+            index: None,
+            is_incomplete: self.is_incomplete.clone(),
+            next_step: Instant::now(),
+            results: HashMap::new(),
+        };
         let started = thread::Builder::new().name("audit-index".to_owned()).spawn(move || {
             // If this fails, the thread continues at normal priority.
             let _ = rustix::process::nice(NICE);
             while let Ok(query) = receiver.recv() {
                 query(&mut state);
+                let queried_at = Instant::now();
+                while state.is_incomplete() && queried_at.elapsed() < UPDATED_FOR {
+                    match receiver.recv_timeout(state.pause()) {
+                        Ok(query) => query(&mut state),
+                        Err(RecvTimeoutError::Timeout) => state.update_if_due(),
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    }
+                }
             }
         });
         started.map_err(|why| format!("The index cannot be read: {why}"))?;
@@ -132,13 +163,59 @@ impl AuditIndexThread {
             Some(open) => Ok(open),
             None => AuditIndex::open(&self.log),
         };
-        let mut open = open.map_err(|why| format!("The index cannot be opened: {why}"))?;
-        open.update().map_err(|why| format!("The index cannot be updated: {why}"))?;
-        let result = Arc::new(query(&open).map_err(|why| why.to_string())?);
+        let open = open.map_err(|why| format!("The index cannot be opened: {why}"))?;
         // After an error, the next query opens the index again.
+        let open = self.update(open)?;
+        let result = Arc::new(query(&open).map_err(|why| why.to_string())?);
         self.index = Some(open);
         let shared: Arc<dyn Any + Send + Sync> = result.clone();
         self.results.insert(name, (Instant::now(), shared));
         Ok(result)
     }
+
+    fn is_incomplete(&self) -> bool {
+        self.is_incomplete.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time until the next step.
+    fn pause(&self) -> Duration {
+        self.next_step.saturating_duration_since(Instant::now())
+    }
+
+    /// Adds records to the open index, unless the next step is not due yet.
+    fn update_if_due(&mut self) {
+        if let Some(open) = self.index.take() {
+            match self.update(open) {
+                Ok(open) => self.index = Some(open),
+                Err(why) => {
+                    tracing::warn!("{why}");
+                    self.is_incomplete.store(false, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Adds records to `open` for one step, unless the step is not due yet. If other threads used
+    /// the processors meanwhile, the next step is due after a pause.
+    fn update(&mut self, mut open: AuditIndex) -> Result<AuditIndex, String> {
+        let begun = Instant::now();
+        if begun < self.next_step {
+            return Ok(open);
+        }
+        let used_before = processor_time();
+        let is_complete = open
+            .update_for(STEP_TIME)
+            .map_err(|why| format!("The index cannot be updated: {why}"))?;
+        let used = processor_time().saturating_sub(used_before);
+        self.is_incomplete.store(!is_complete, Ordering::Relaxed);
+        let is_busy = !is_complete && used < begun.elapsed() * 4 / 5;
+        self.next_step = Instant::now() + if is_busy { BUSY_PAUSE } else { Duration::ZERO };
+        Ok(open)
+    }
+}
+
+/// Returns the processor time that the current thread has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }

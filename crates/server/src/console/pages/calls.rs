@@ -95,6 +95,7 @@ pub(super) async fn list(
         }
         (filter_form(&filter, &outcomes))
         section data-part="calls" {
+            (incomplete_notice(console))
             @match &found {
                 Err(why) => (notice(why)),
                 Ok(found) => {
@@ -115,6 +116,18 @@ pub(super) async fn list(
     // An older page does not change.
     let live = if before.is_none() { "calls" } else { "" };
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
+}
+
+/// Returns a notice if the latest calls may be missing, because their audit records are still being
+/// added to the index.
+pub(super) fn incomplete_notice(console: &WebConsole) -> Markup {
+    match console.audit.is_incomplete() {
+        true => notice(
+            "The latest calls may be missing: their records are still being added to the index of \
+             the audit log.",
+        ),
+        false => html! {},
+    }
 }
 
 /// Returns the distinct outcomes of the calls in the last seven days. The page suggests them for

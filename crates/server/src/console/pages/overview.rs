@@ -93,6 +93,7 @@ pub(super) async fn page(
                 Ok(recent) => (figures(&recent.sample)),
                 Err(why) => (notice(why)),
             }
+            (calls::incomplete_notice(console))
             (load(console, &jobs, &report))
         }
         @if let Ok(recent) = &recent {
