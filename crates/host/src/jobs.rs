@@ -44,7 +44,7 @@ pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
     FleetCredentialLock, FleetCredentialState, FleetCredentials, FleetDurability, FleetReport,
     FleetServer, FleetServerProfile, FleetServerRole, FleetServerStatus, FleetStatus,
-    NewSessionMessage, PostgresStore, PostgresStoreSettings, SessionDigest,
+    NewSessionMessage, PostgresStore, PostgresStoreSettings, SESSION_ENDED, SessionDigest,
     SessionMessageNotifications, SessionTag, SettingsDigests, StoredSessionMessage, session_tag,
 };
 pub(crate) use resources::resources;

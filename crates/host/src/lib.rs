@@ -62,9 +62,9 @@ pub use jobs::{
     FleetServerRole, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobQuestionState,
     JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,
     NewJob, NewSessionMessage, PostgresStore, PostgresStoreSettings, RequestToJobOwner,
-    SessionDigest, SessionMessageNotifications, SessionTag, SettingsDigests, SharedSessions,
-    SqliteStore, StartedJob, StoredSessionMessage, TakenOverJobs, TakeoverFilter, TimedJobEvent,
-    session_tag,
+    SESSION_ENDED, SessionDigest, SessionMessageNotifications, SessionTag, SettingsDigests,
+    SharedSessions, SqliteStore, StartedJob, StoredSessionMessage, TakenOverJobs, TakeoverFilter,
+    TimedJobEvent, session_tag,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
 pub use limits::{

@@ -154,7 +154,7 @@ impl AuditIndex {
             self.db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let mut follower =
             known_place(&transaction, &log)?.unwrap_or_else(|| AuditLogFollower::from_start(&log));
-        if follower.position() == (0, 0) {
+        if follower.position() == (0, 0) && !continues_after_gap(&transaction, &follower)? {
             for table in &TABLE_NAMES[1..] {
                 transaction.execute_batch(&format!("DELETE FROM {table}"))?;
             }
@@ -189,8 +189,7 @@ impl AuditIndex {
             )?;
         }
         if inode != before.0
-            && let Some(first) = follower.oldest_file().and_then(|path| first_line(&path).ok()?)
-            && let Some(first) = ParsedAuditRecord::parse(&first).and_then(|record| record.seq)
+            && let Some(first) = first_number(&follower)
         {
             remove_before(&transaction, first)?;
         }
@@ -224,6 +223,24 @@ fn known_place(
     let is_known = follower.is_position_kept()
         && mac.is_none_or(|mac| follower.ends_with(mac.as_bytes()).unwrap_or(false));
     Ok(is_known.then_some(follower))
+}
+
+/// Returns the number of the first record in the oldest file of the log that `follower` reads.
+fn first_number(follower: &AuditLogFollower) -> Option<u64> {
+    let first = follower.oldest_file().and_then(|path| first_line(&path).ok()?)?;
+    ParsedAuditRecord::parse(&first)?.seq
+}
+
+/// Returns true if the log of `follower` continues the indexed log, but no longer contains the
+/// record after the last indexed one.
+fn continues_after_gap(
+    transaction: &Transaction<'_>,
+    follower: &AuditLogFollower,
+) -> rusqlite::Result<bool> {
+    let last: Option<i64> =
+        transaction.query_row("SELECT max(seq) FROM records", [], |row| row.get(0))?;
+    let last = last.map(i64::cast_unsigned);
+    Ok(last.is_some_and(|last| first_number(follower).is_some_and(|first| first > last)))
 }
 
 /// Numbers and durations of calls that are not yet in the tables of calls by hour. Each group of

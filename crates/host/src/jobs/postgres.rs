@@ -50,8 +50,8 @@ pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, Se
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub(crate) use session_messages::{FleetSessionMessages, SessionMessageOutcome};
 pub use session_messages::{
-    NewSessionMessage, SessionDigest, SessionMessageNotifications, StoredSessionMessage,
-    session_tag,
+    NewSessionMessage, SESSION_ENDED, SessionDigest, SessionMessageNotifications,
+    StoredSessionMessage, session_tag,
 };
 pub use status::{FleetServerStatus, FleetStatus};
 

@@ -129,10 +129,13 @@ impl AuditIndexQueries {
             let _ = rustix::process::nice(NICE);
             while let Ok(query) = receiver.recv() {
                 query(&mut state);
-                let queried_at = Instant::now();
-                while state.is_incomplete() && queried_at.elapsed() < UPDATED_FOR {
+                let mut queried_at = Instant::now();
+                while state.can_continue() && queried_at.elapsed() < UPDATED_FOR {
                     match receiver.recv_timeout(state.pause()) {
-                        Ok(query) => query(&mut state),
+                        Ok(query) => {
+                            query(&mut state);
+                            queried_at = Instant::now();
+                        }
                         Err(RecvTimeoutError::Timeout) => state.update_if_due(),
                         Err(RecvTimeoutError::Disconnected) => return,
                     }
@@ -173,8 +176,9 @@ impl AuditIndexThread {
         Ok(result)
     }
 
-    fn is_incomplete(&self) -> bool {
-        self.is_incomplete.load(Ordering::Relaxed)
+    /// Returns true if the index is open and lacks records.
+    fn can_continue(&self) -> bool {
+        self.index.is_some() && self.is_incomplete.load(Ordering::Relaxed)
     }
 
     /// Returns the time until the next step.

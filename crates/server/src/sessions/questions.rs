@@ -69,6 +69,11 @@ impl SessionQuestions {
         lock_mutex(&self.open).as_ref().is_some_and(|open| open.contains_key(id))
     }
 
+    /// Returns true if a question waits for an answer.
+    pub(crate) fn has_open(&self) -> bool {
+        lock_mutex(&self.open).as_ref().is_some_and(|open| !open.is_empty())
+    }
+
     /// Drops all open questions to the client, so that the asking calls fail. Later questions fail
     /// at once.
     pub(crate) fn close(&self) {

@@ -369,6 +369,11 @@ impl ClientSession {
         self.questions.contains(id)
     }
 
+    /// Returns true if a question to the client waits for an answer at this server.
+    pub(crate) fn has_questions(&self) -> bool {
+        self.questions.has_open()
+    }
+
     /// Returns true if the request with the key `key` is in flight at this server.
     pub(crate) fn is_in_flight(&self, key: &InFlightRequestKey) -> bool {
         lock_mutex(&self.in_flight).calls.contains_key(key)

@@ -19,10 +19,15 @@ use crate::jobs::store::JobStoreError;
 
 /// Longest session message that is passed to other servers, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of stored session messages of one caller.
+/// Maximum number of stored messages of one caller to running calls. The same number applies to
+/// messages that changed the state of sessions.
 const MESSAGES_MAX: i64 = 1024;
-/// Maximum total size of the stored session messages of one caller, in bytes.
+/// Maximum total size of the messages to which [`MESSAGES_MAX`] applies, in bytes.
 const MESSAGES_BYTES_MAX: i64 = 32 << 20;
+/// Maximum number of ended sessions of one caller that are stored.
+const ENDED_MAX: i64 = 65_536;
+/// Name of the part of a session's state that a message changes which ends the session.
+pub const SESSION_ENDED: &str = "ended";
 /// Time for which a message for a running call is stored.
 const CALL_MESSAGE_TIME: Duration = Duration::from_secs(60);
 /// Time for which a message that changed the state of a session is stored. No session is resumed
@@ -120,8 +125,9 @@ impl FleetSessionMessages {
     /// If the message changed the session's state, waits until they have probably received the
     /// notification, but at most about one second.
     ///
-    /// The message is refused if it has more than 4 MiB, or if 1024 messages or 32 MiB of the
-    /// caller's messages are stored.
+    /// The message is refused if it has more than 4 MiB. It is also refused if 1024 messages or 32 MiB
+    /// of the caller's messages to running calls, or to the state of sessions, are stored. The end of
+    /// a session is refused only if 65,536 ended sessions of the caller are stored.
     ///
     /// # Errors
     /// The database is unavailable.
@@ -179,12 +185,16 @@ impl FleetSessionMessages {
         caller: &Caller,
         message: &NewSessionMessage,
     ) -> Result<Option<i64>, PostgresError> {
-        let sql = "INSERT INTO toolgate_fleet.session_messages AS message \
+        // An ended session needs no other message.
+        let sql = "WITH removed AS (DELETE FROM toolgate_fleet.session_messages \
+                   WHERE session = $2 AND $10 AND state IS DISTINCT FROM $5) \
+                   INSERT INTO toolgate_fleet.session_messages AS message \
                    (workspace, session, caller, server, state, content, until) \
                    SELECT $1, $2, $3, $4, $5, $6, now() + make_interval(secs => $7) \
                    WHERE (SELECT count(*) < $8 AND coalesce(sum(octet_length(content)), 0) < $9 \
                    FROM toolgate_fleet.session_messages \
-                   WHERE workspace = $1 AND caller = $3 AND until > now()) \
+                   WHERE workspace = $1 AND caller = $3 AND until > now() \
+                   AND (state IS NULL) = ($5 IS NULL) AND coalesce(state = $11, false) = $10) \
                    ON CONFLICT (session, state) WHERE state IS NOT NULL DO UPDATE \
                    SET id = excluded.id, server = excluded.server, content = excluded.content, \
                    until = excluded.until RETURNING id";
@@ -194,6 +204,8 @@ impl FleetSessionMessages {
         let state = &message.state;
         let keep = keep.as_secs_f64();
         // Keys and users of an identity provider may have the same name.
+        let is_end = message.state.as_deref() == Some(SESSION_ENDED);
+        let count_max = if is_end { ENDED_MAX } else { MESSAGES_MAX };
         let caller = format!("{} {}", caller.kind.as_str(), caller.name.replace('\0', ""));
         let params = [
             (&self.workspace as _, Type::TEXT),
@@ -203,8 +215,10 @@ impl FleetSessionMessages {
             (state as _, Type::TEXT),
             (&content as _, Type::BYTEA),
             (&keep as _, Type::FLOAT8),
-            (&MESSAGES_MAX as _, Type::INT8),
+            (&count_max as _, Type::INT8),
             (&MESSAGES_BYTES_MAX as _, Type::INT8),
+            (&is_end as _, Type::BOOL),
+            (&SESSION_ENDED as _, Type::TEXT),
         ];
         let row = client.query_typed_opt(sql, &params).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)

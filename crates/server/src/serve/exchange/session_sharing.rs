@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{Caller, HostRequest, MessageFrame};
 use toolgate_dialects::{Dialect, ParsedFrame, PendingHostRequest};
 use toolgate_host::{
-    NewSessionMessage, SessionDigest, SessionTag, StoredSessionMessage, session_tag,
+    NewSessionMessage, SESSION_ENDED, SessionDigest, SessionTag, StoredSessionMessage, session_tag,
 };
 
 use super::{HttpEndpoints, OpenHttpSession};
@@ -22,11 +22,13 @@ use crate::sessions::frame_actions::FrameAction;
 use crate::sessions::session::{CallEventDestination, ClientSession};
 use crate::sync::lock_mutex;
 
-/// Part of the state that a message changes which ends its session.
-const ENDED: &str = "ended";
-
 /// Pause before this server tries again to connect to the database of the fleet.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Interval at which sessions with open questions look for messages, because notifications may be
+/// lost.
+const QUESTION_POLL: Duration = Duration::from_secs(1);
+/// Number of intervals after which all sessions look for messages with their next request.
+const POLLS_UNTIL_ALL: u32 = 30;
 
 /// Messages of one session that other servers received, as far as this server has read them.
 pub(super) struct SharedSessionState {
@@ -79,31 +81,24 @@ impl HttpEndpoints {
             .get(id)
             .map(|slot| (slot.session.clone(), slot.shared.clone()));
         let Some((session, state)) = found else { return };
-        if !state.is_outdated.load(Ordering::Acquire) {
-            return;
-        }
         // Other requests of the session wait here until its state is known.
         let mut read = state.read.lock().await;
         if !state.is_outdated.swap(false, Ordering::AcqRel) {
             return;
         }
-        match shared.messages(&state.digest).await {
-            Some(messages) => {
-                let is_resumed = read.is_none();
-                let known = read.get_or_insert_default();
-                let is_new = |message: &StoredSessionMessage| !known.contains(&message.id);
-                let applies = |message: &StoredSessionMessage| match is_resumed {
-                    true => message.state.is_some(),
-                    false => !message.is_own && is_new(message),
-                };
-                for message in messages.iter().filter(|message| applies(message)) {
-                    self.apply_shared_message(id, &session, message).await;
-                }
-                *known = messages.into_iter().map(|message| message.id).collect();
-            }
-            // The session continues without them, and the next request tries again.
-            None => state.is_outdated.store(true, Ordering::Release),
+        // If the client disconnects meanwhile, this future is dropped.
+        let mut outdated = OutdatedOnDrop(Some(&state.is_outdated));
+        // Without messages the session continues, and the next request tries again.
+        let Some(messages) = shared.messages(&state.digest).await else { return };
+        let is_new = |message: &StoredSessionMessage| match &*read {
+            Some(known) => !message.is_own && !known.contains(&message.id),
+            None => message.state.is_some(),
+        };
+        for message in messages.iter().filter(|message| is_new(message)) {
+            self.apply_shared_message(id, &session, message).await;
         }
+        *read = Some(messages.into_iter().map(|message| message.id).collect());
+        outdated.0 = None;
     }
 
     async fn apply_shared_message(
@@ -112,7 +107,8 @@ impl HttpEndpoints {
         session: &Arc<ClientSession>,
         message: &StoredSessionMessage,
     ) {
-        if message.state.as_deref() == Some(ENDED) {
+        if message.state.as_deref() == Some(SESSION_ENDED) {
+            self.sealer.end(id);
             lock_mutex(&self.sessions).remove(id);
             session.end("the session was ended");
             return session.release();
@@ -131,7 +127,9 @@ impl HttpEndpoints {
                 if let FrameAction::Run(calls) = session.handle(reading) {
                     let pending =
                         calls.begin(session, &CallEventDestination::Discard, &session.caller);
-                    pending.answer(session).await;
+                    let session = session.clone();
+                    // An upstream may answer slowly, and requests of the session do not wait.
+                    tokio::spawn(async move { pending.answer(&session).await });
                 }
             }
             // No server passes on other messages.
@@ -150,12 +148,12 @@ impl HttpEndpoints {
         self.shared_sessions.as_ref()?;
         let state = match reading {
             ParsedFrame::StateChange { part, .. } => Some((*part).to_owned()),
-            ParsedFrame::CloseSession(_) => Some(ENDED.to_owned()),
+            ParsedFrame::CloseSession(_) => Some(SESSION_ENDED.to_owned()),
             ParsedFrame::Unwatch { uri, .. }
             | ParsedFrame::Request(PendingHostRequest {
                 request: HostRequest::WatchResource { uri },
                 ..
-            }) => Some(format!("watch {uri}")),
+            }) => Some(format!("watch {}", blake3::hash(uri.as_bytes()).to_hex())),
             ParsedFrame::Response { id, .. } if !session.has_question(id) => None,
             ParsedFrame::Cancel { key, .. } if !session.is_in_flight(key) => None,
             _ => return None,
@@ -170,9 +168,13 @@ impl HttpEndpoints {
         caller: &Caller,
         message: NewSessionMessage,
     ) {
-        if let Some(shared) = &self.shared_sessions {
+        if let Some(shared) = self.shared_sessions.clone() {
             let digest = *blake3::hash(id.as_bytes()).as_bytes();
-            shared.publish(&digest, caller, message).await;
+            let caller = caller.clone();
+            // The message is shared even if the client disconnects now.
+            let sharing =
+                tokio::spawn(async move { shared.publish(&digest, &caller, message).await });
+            let _ = sharing.await;
         }
     }
 
@@ -189,10 +191,12 @@ impl HttpEndpoints {
                     Err(_) => sleep(RETRY_PAUSE).await,
                 }
             };
+            // Messages before this moment were not notified.
+            let mut changed = OutdatedSessions::All;
+            let mut polls = 0;
             loop {
-                let changed = notifications.next().await;
                 let Some(endpoints) = endpoints.upgrade() else { return };
-                let outdated = endpoints.mark_outdated(changed);
+                let outdated = endpoints.mark_outdated(&changed);
                 if !outdated.is_empty() {
                     // Messages of other sessions do not wait.
                     tokio::spawn(async move {
@@ -201,25 +205,58 @@ impl HttpEndpoints {
                         }
                     });
                 }
+                changed = match timeout(QUESTION_POLL, notifications.next()).await {
+                    Ok(Some(session)) => OutdatedSessions::Tagged(session),
+                    Ok(None) => OutdatedSessions::All,
+                    Err(_) => {
+                        polls += 1;
+                        match polls % POLLS_UNTIL_ALL {
+                            0 => OutdatedSessions::All,
+                            _ => OutdatedSessions::Asking,
+                        }
+                    }
+                };
             }
         })))
     }
 
-    /// Marks the open sessions with the tag `changed` as outdated, or all sessions with `None`.
-    /// Returns the ids of those whose messages must be read now. Other sessions read them with
-    /// their next request.
-    fn mark_outdated(&self, changed: Option<SessionTag>) -> Vec<String> {
+    /// Marks the open sessions `changed` as outdated. Returns the ids of those whose messages must
+    /// be read now. Other sessions read them with their next request.
+    fn mark_outdated(&self, changed: &OutdatedSessions) -> Vec<String> {
         let sessions = lock_mutex(&self.sessions);
-        let is_meant = |slot: &OpenHttpSession| {
-            changed.is_none_or(|changed| changed == session_tag(&slot.shared.digest))
+        let is_meant = |slot: &OpenHttpSession| match changed {
+            OutdatedSessions::Tagged(tag) => *tag == session_tag(&slot.shared.digest),
+            OutdatedSessions::Asking => slot.session.has_questions(),
+            OutdatedSessions::All => true,
         };
         let mut outdated = Vec::new();
         for (id, slot) in sessions.iter().filter(|(_, slot)| is_meant(slot)) {
             slot.shared.is_outdated.store(true, Ordering::Release);
-            if changed.is_some() || !slot.session.is_idle() {
+            if !matches!(changed, OutdatedSessions::All) || !slot.session.is_idle() {
                 outdated.push(id.clone());
             }
         }
         outdated
+    }
+}
+
+/// Selection of the open sessions that may lack messages which other servers received.
+enum OutdatedSessions {
+    /// Sessions with this tag.
+    Tagged(SessionTag),
+    /// Sessions with a question to the client that has no answer yet.
+    Asking,
+    /// All sessions.
+    All,
+}
+
+/// Guard that marks a session as outdated on drop, because its messages were not read.
+struct OutdatedOnDrop<'s>(Option<&'s AtomicBool>);
+
+impl Drop for OutdatedOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(is_outdated) = self.0 {
+            is_outdated.store(true, Ordering::Release);
+        }
     }
 }

@@ -45,6 +45,10 @@ impl HttpEndpoints {
             return None;
         };
         let mut sessions = lock_mutex(&self.sessions);
+        // Another request may have resumed it meanwhile.
+        if let Some(slot) = sessions.get(id) {
+            return Some(slot.session.clone());
+        }
         if sessions.len() >= self.bounds.sessions_max && !evict_idle_session(&mut sessions) {
             return None;
         }
