@@ -341,7 +341,7 @@ fn the_status_of_a_fleet_lists_its_servers_jobs_and_different_settings() {
         let found = status(&workspace, &database);
         (found["servers"].as_array().unwrap().len() == 3).then_some(found)
     });
-    assert_eq!([&found["schema"], &found["waiting"], &found["running"]], [3, 0, 1]);
+    assert_eq!([&found["schema"], &found["waiting"], &found["running"]], [4, 0, 1]);
     let servers = found["servers"].as_array().unwrap();
     let list = |name: &str| -> Vec<&Value> { servers.iter().map(|it| &it[name]).collect() };
     let mut kinds = list("kind");
@@ -412,8 +412,8 @@ fn the_tables_are_created_once_and_then_up_to_date() {
     let migrate = || fleet(&workspace, &database, &["migrate"]);
     let (code, text) = fleet(&workspace, &database, &["status"]);
     assert!(code == Some(2) && text.contains("has no tables of toolgate yet"), "{text}");
-    assert_eq!(migrate(), (Some(0), "created the tables (job schema 3)\n".to_owned()));
-    assert_eq!(migrate(), (Some(0), "the tables are up to date (job schema 3)\n".to_owned()));
+    assert_eq!(migrate(), (Some(0), "created the tables (job schema 4)\n".to_owned()));
+    assert_eq!(migrate(), (Some(0), "the tables are up to date (job schema 4)\n".to_owned()));
     let (code, text) = fleet(&workspace, &database, &["status"]);
     assert!(code == Some(0) && text.contains("no server of this workspace"), "{text}");
 }

@@ -280,11 +280,11 @@ async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
 async fn a_database_of_a_newer_toolgate_is_refused() {
     let place = TestDatabaseLocation::start();
     drop(place.open_long().await);
-    place.server.run("update toolgate_fleet.schema_version set number = 7, min_version = 4");
+    place.server.run("update toolgate_fleet.schema_version set number = 7, min_version = 5");
     let url = place.server.url();
     let refused = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.err().expect("it is refused");
     let refused = refused.to_string();
-    assert!(refused.contains("newer toolgate (job schema 7; this one supports 3)"), "{refused}");
+    assert!(refused.contains("newer toolgate (job schema 7; this one supports 4)"), "{refused}");
     // As if the newer toolgate could share its tables with this one.
     place.server.run("update toolgate_fleet.schema_version set min_version = 2");
     let store = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.expect("a store");

@@ -92,11 +92,15 @@ fn echo_before_listing(env: &str) -> Value {
     });
     let params = json!({ "name": "odd_echo", "arguments": { "message": "hello" } });
     let request = client.request("tools/call", params);
+    let params = json!({ "name": "files_exists", "arguments": { "path": "toolgate.toml" } });
+    let next = client.request("tools/call", params);
     let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
+    // The server reads requests in order, so it has read the first one when it answers this one.
+    stdio.send(&next);
+    stdio.answer(next["id"].clone());
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
-    answer.unwrap()
+    stdio.answer(request["id"].clone())
 }
 
 #[test]
