@@ -72,8 +72,9 @@ impl AuditIndexQueries {
         self.is_incomplete.load(Ordering::Relaxed)
     }
 
-    /// Updates the audit index and returns the result of `query`. Queries with the same `name` must
-    /// have the same meaning, because a result is reused for 0.9 seconds.
+    /// Returns the result of `query`. The audit index may lack the latest records, see
+    /// [`is_incomplete`](Self::is_incomplete). Queries with the same `name` must have the same
+    /// meaning, because a result is reused for 0.9 seconds.
     ///
     /// # Errors
     /// The log is not a file, or the index cannot be read in time. The message is for people.
@@ -149,8 +150,8 @@ impl AuditIndexQueries {
 }
 
 impl AuditIndexThread {
-    /// Returns the stored result of the audit query `name` if it is recent. Otherwise updates the
-    /// index, runs `query` and stores the result. The error is a sentence for people.
+    /// Returns the stored result of the audit query `name` if it is recent. Otherwise adds
+    /// records to the index for a short time, runs `query` and stores the result. The error is a sentence for people.
     fn answer<T: Send + Sync + 'static, E: Display>(
         &mut self,
         name: String,

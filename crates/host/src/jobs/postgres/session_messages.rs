@@ -235,7 +235,8 @@ impl FleetSessionMessages {
         let params = [
             (&session as _, Type::BYTEA),
             (&self.workspace as _, Type::TEXT),
-            (&MESSAGES_MAX as _, Type::INT8),
+            // The messages to calls and to the state, which have a limit each, and the end.
+            (&(2 * MESSAGES_MAX + 1) as _, Type::INT8),
         ];
         let rows = client.query_typed(sql, &params).await?;
         let messages = rows.iter().map(|row| {

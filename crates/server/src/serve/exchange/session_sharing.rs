@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{Caller, HostRequest, MessageFrame};
 use toolgate_dialects::{Dialect, ParsedFrame, PendingHostRequest};
@@ -27,7 +27,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval at which sessions with open questions look for messages, because notifications may be
 /// lost.
 const QUESTION_POLL: Duration = Duration::from_secs(1);
-/// Number of intervals after which all sessions look for messages with their next request.
+/// Number of polls after which all sessions look for messages with their next request.
 const POLLS_UNTIL_ALL: u32 = 30;
 
 /// Messages of one session that other servers received, as far as this server has read them.
@@ -46,11 +46,15 @@ impl SharedSessionState {
     /// opened the session.
     pub(super) fn new(id: &str, is_resumed: bool) -> Arc<Self> {
         Arc::new(Self {
-            digest: *blake3::hash(id.as_bytes()).as_bytes(),
+            digest: session_digest(id),
             is_outdated: AtomicBool::new(is_resumed),
             read: tokio::sync::Mutex::new((!is_resumed).then(HashSet::new)),
         })
     }
+}
+
+fn session_digest(id: &str) -> SessionDigest {
+    *blake3::hash(id.as_bytes()).as_bytes()
 }
 
 impl HttpEndpoints {
@@ -64,10 +68,7 @@ impl HttpEndpoints {
         dialect: &Arc<dyn Dialect>,
     ) -> Option<Arc<ClientSession>> {
         let found = self.find_session(id, caller, dialect.name());
-        let session = match found.or_else(|| self.resume_session(id, caller, dialect)) {
-            Some(session) if self.shared_sessions.is_none() => return Some(session),
-            found => found?,
-        };
+        let session = found.or_else(|| self.resume_session(id, caller, dialect))?;
         self.read_shared_messages(id).await;
         // A message may have ended it.
         self.find_session(id, caller, dialect.name()).map(|_| session)
@@ -169,7 +170,7 @@ impl HttpEndpoints {
         message: NewSessionMessage,
     ) {
         if let Some(shared) = self.shared_sessions.clone() {
-            let digest = *blake3::hash(id.as_bytes()).as_bytes();
+            let digest = session_digest(id);
             let caller = caller.clone();
             // The message is shared even if the client disconnects now.
             let sharing =
@@ -191,10 +192,23 @@ impl HttpEndpoints {
                     Err(_) => sleep(RETRY_PAUSE).await,
                 }
             };
-            // Messages before this moment were not notified.
-            let mut changed = OutdatedSessions::All;
-            let mut polls = 0;
+            let mut polls = interval(QUESTION_POLL);
+            polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut poll_number: u32 = 0;
             loop {
+                let changed = tokio::select! {
+                    session = notifications.next() => {
+                        session.map_or(OutdatedSessions::All, OutdatedSessions::Tagged)
+                    }
+                    // The first poll is immediate: messages before it were not notified.
+                    _ = polls.tick() => {
+                        poll_number += 1;
+                        match poll_number % POLLS_UNTIL_ALL {
+                            1 => OutdatedSessions::All,
+                            _ => OutdatedSessions::Asking,
+                        }
+                    }
+                };
                 let Some(endpoints) = endpoints.upgrade() else { return };
                 let outdated = endpoints.mark_outdated(&changed);
                 if !outdated.is_empty() {
@@ -205,17 +219,6 @@ impl HttpEndpoints {
                         }
                     });
                 }
-                changed = match timeout(QUESTION_POLL, notifications.next()).await {
-                    Ok(Some(session)) => OutdatedSessions::Tagged(session),
-                    Ok(None) => OutdatedSessions::All,
-                    Err(_) => {
-                        polls += 1;
-                        match polls % POLLS_UNTIL_ALL {
-                            0 => OutdatedSessions::All,
-                            _ => OutdatedSessions::Asking,
-                        }
-                    }
-                };
             }
         })))
     }
