@@ -37,7 +37,6 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
 use toolgate_contract::ToolError;
 
 use beneath::SymlinkPolicy;
@@ -67,6 +66,7 @@ pub use rename::DestinationConflict;
 pub use replace::{ExistingFilePolicy, FileWriteConditions, FileWriteOutcome, MissingFilePolicy};
 pub use walk::{OpenWalkFolder, TreeWalk, WalkEntry, WalkFilter, WalkFolder, WalkStartPoint};
 pub use work::DiskWorkMonitor;
+use work::DiskWorkSlots;
 
 /// A workspace, held open as a directory. Clones are cheap.
 ///
@@ -106,7 +106,7 @@ struct WorkspaceRootHandle {
     dir: OwnedFd,
     path: PathBuf,
     locks: DirectoryLocks,
-    work_slots: Arc<Semaphore>,
+    work_slots: Arc<DiskWorkSlots>,
 }
 
 /// The owner's settings of a workspace, with compiled patterns.
@@ -129,7 +129,7 @@ impl Root {
             io::Error::new(io::ErrorKind::Unsupported, why)
         })?;
         hidden::note_root_opened(&path);
-        let room = Arc::new(Semaphore::new(work::CONCURRENT_WORK_MAX));
+        let room = Arc::default();
         let held =
             WorkspaceRootHandle { dir, path, locks: DirectoryLocks::default(), work_slots: room };
         Ok(Self {

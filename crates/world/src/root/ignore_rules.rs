@@ -4,19 +4,19 @@
 //! the same workspace.
 
 mod above;
+mod compiled_file;
 mod rule;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::Candidate;
 use memchr::memrchr;
 use rustix::fs::{OFlags, fstat};
 use rustix::io::pread;
 
-use rule::IgnoreRule;
+use compiled_file::CompiledIgnoreFile;
 
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
@@ -24,44 +24,17 @@ use super::meta::{EntryKind, EntryMeta};
 /// The maximum number of bytes to read of an ignore file. Rules cost time, and the author of the
 /// file is not trusted.
 const RULES_BYTES_MAX: u64 = 64 << 10;
-/// The maximum number of lines to read of an ignore file.
-const RULES_MAX: usize = 2000;
-
-/// The maximum number of ignore rules in one compiled matcher. The cost of a matcher grows with the
-/// square of this number.
-const RULES_PER_MATCHER: usize = 64;
-/// The maximum number of ignore rules with wildcards in the process. Above this number, only rules
-/// without wildcards are added.
-const WILDCARD_RULES_MAX: usize = 20_000;
-
-/// The number of ignore rules with wildcards in this process.
-static WILDCARD_RULES: AtomicUsize = AtomicUsize::new(0);
-
 /// The ignore rules that apply in a directory: those of its own ignore files, and those of its
 /// parent directories.
 pub(super) struct IgnoreRules {
     /// The directory that these ignore rules apply to, relative to the root.
     dir: PathBuf,
-    /// The directory's own rules. The last rules of its files come first, because the last match
-    /// decides.
-    own: Vec<IgnoreRuleSet>,
-    wildcard_count: usize,
+    /// The directory's own ignore files. The last file comes first, because the last match decides.
+    own: Vec<Arc<CompiledIgnoreFile>>,
     parent: Option<Arc<IgnoreRules>>,
     /// The path of the root relative to the directory of the rules in `parent`. Empty unless these
     /// rules are above the root.
     root_in_parent: PathBuf,
-}
-
-/// Ignore rules in order, compiled together.
-struct IgnoreRuleSet {
-    globs: GlobSet,
-    rules: Vec<IgnoreRule>,
-}
-
-impl Drop for IgnoreRules {
-    fn drop(&mut self) {
-        WILDCARD_RULES.fetch_sub(self.wildcard_count, Ordering::Relaxed);
-    }
 }
 
 impl IgnoreRules {
@@ -106,65 +79,20 @@ impl IgnoreRules {
         above: Option<Arc<Self>>,
         files: &[&str],
     ) -> Option<Arc<Self>> {
-        let texts: Vec<String> =
-            files.iter().filter_map(|file| read_rule_file(dir, file)).collect();
-        let rules: Vec<IgnoreRule> = texts
-            .iter()
-            .flat_map(|text| text.trim_start_matches('\u{feff}').split('\n').take(RULES_MAX))
-            .filter_map(IgnoreRule::parse)
-            .collect();
-        let wild = rules.iter().filter(|rule| rule.has_wildcards()).count();
-        let active = WILDCARD_RULES.fetch_add(wild, Ordering::Relaxed);
-        // From here on the count is released when this is dropped.
-        let mut all = Self::empty(path, above);
-        all.wildcard_count = wild;
-        let too_many = active + wild > WILDCARD_RULES_MAX;
-        if too_many {
-            let path = path.display();
-            tracing::warn!("too many ignore rules with wildcards: skipped those in `{path}`");
+        let texts = files.iter().rev().filter_map(|file| read_rule_file(dir, file));
+        let compiled = texts.map(|text| CompiledIgnoreFile::from_text(&text));
+        let own: Vec<_> = compiled.filter(|file| !file.is_empty()).collect();
+        if own.is_empty() {
+            above
+        } else {
+            Some(Arc::new(Self { own, ..Self::empty(path, above) }))
         }
-        let active: Vec<IgnoreRule> =
-            rules.into_iter().filter(|rule| !(too_many && rule.has_wildcards())).collect();
-        all.own.extend(active.chunks(RULES_PER_MATCHER).rev().filter_map(IgnoreRuleSet::compile));
-        if all.own.is_empty() { all.parent.take() } else { Some(Arc::new(all)) }
     }
 
     /// Returns the rules of the directory `dir` if it has no ignore files of its own: only the
     /// rules of `parent` apply.
     fn empty(dir: &Path, parent: Option<Arc<Self>>) -> Self {
-        Self {
-            dir: dir.to_owned(),
-            own: Vec::new(),
-            wildcard_count: 0,
-            parent,
-            root_in_parent: PathBuf::new(),
-        }
-    }
-}
-
-impl IgnoreRuleSet {
-    /// Compiles the ignore `rules` to one matcher. Leaves out rules that are not globs, as git
-    /// does.
-    fn compile(rules: &[IgnoreRule]) -> Option<Self> {
-        let mut globs = GlobSetBuilder::new();
-        let mut compiled = Vec::with_capacity(rules.len());
-        for rule in rules {
-            let glob =
-                GlobBuilder::new(&rule.glob).literal_separator(true).backslash_escape(true).build();
-            if let Ok(glob) = glob {
-                globs.add(glob);
-                compiled.push(rule.clone());
-            }
-        }
-        let globs = globs.build().ok().filter(|globs| !globs.is_empty())?;
-        Some(Self { globs, rules: compiled })
-    }
-
-    /// Returns the last ignore rule that matches `candidate`.
-    fn last_match(&self, candidate: &Candidate<'_>, kind: EntryKind) -> Option<&IgnoreRule> {
-        let matched = self.globs.matches_candidate(candidate);
-        let mut rules = matched.into_iter().rev().map(|at| &self.rules[at]);
-        rules.find(|rule| kind == EntryKind::Dir || !rule.dirs_only)
+        Self { dir: dir.to_owned(), own: Vec::new(), parent, root_in_parent: PathBuf::new() }
     }
 }
 
@@ -233,19 +161,5 @@ mod tests {
             assert!(!rules.is_ignored(Path::new("x/b"), EntryKind::File), "{line:?}");
             assert!(!rules.is_ignored(Path::new("x/c"), EntryKind::Dir), "{line:?}");
         }
-    }
-
-    #[test]
-    fn rules_with_wildcards_are_bounded_in_total_and_plain_rules_still_apply() {
-        let list: String =
-            (0..1500).map(|at| format!("w*{at}*x\n")).collect::<String>() + "plain\n";
-        let held: Vec<_> =
-            (0..WILDCARD_RULES_MAX / 1500 + 3).map(|_| rules(&list).unwrap()).collect();
-        let ignores = |at: usize, path: &str| held[at].is_ignored(Path::new(path), EntryKind::File);
-        assert!(ignores(0, "w--7--x"));
-        let last = held.len() - 1;
-        assert!(!ignores(last, "w--7--x") && ignores(last, "plain"));
-        drop(held);
-        assert!(rules(&list).unwrap().is_ignored(Path::new("w--7--x"), EntryKind::File));
     }
 }

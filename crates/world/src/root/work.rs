@@ -1,10 +1,13 @@
 //! Runs blocking disk work on separate threads, not on the threads that serve calls.
 
+use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use rustix::fs::fstatfs;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{CallEvent, CallEventSink, ToolContext, ToolError};
 
@@ -12,7 +15,10 @@ use super::Root;
 
 /// The maximum number of disk operations that run in a workspace at once. Each operation keeps a
 /// few files open.
-pub(super) const CONCURRENT_WORK_MAX: usize = 16;
+const CONCURRENT_WORK_MAX: usize = 16;
+/// The maximum number of disk operations that run at once for one caller, so that others need not
+/// wait for them.
+const CALLER_WORK_MAX: usize = CONCURRENT_WORK_MAX / 2;
 /// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 200;
 
@@ -42,17 +48,18 @@ impl Root {
     }
 
     /// Runs `work` on a blocking thread, as soon as fewer than 16 other disk operations run in this
-    /// workspace.
+    /// workspace, and fewer than 8 for the same caller.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         ctx: &ToolContext,
         work: impl FnOnce(&Self, &DiskWorkMonitor) -> Result<T, ToolError> + Send + 'static,
     ) -> Result<T, ToolError> {
         let watch = DiskWorkMonitor::new(ctx.cancel.clone(), ctx.events.clone());
-        let room = ctx.run_unless_canceled(self.handle.work_slots.clone().acquire_owned()).await?;
+        let slot = self.handle.work_slots.acquire(&ctx.caller.name);
+        let slot = ctx.run_unless_canceled(slot).await?;
         let root = self.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let _room = room;
+            let _slot = slot;
             work(&root, &watch)
         });
         match done.await {
@@ -60,6 +67,43 @@ impl Root {
             Err(err) if err.is_panic() => resume_unwind(err.into_panic()),
             Err(_) => Err(ToolError::canceled()),
         }
+    }
+}
+
+/// The slots for disk operations in a workspace: a number for all callers together, and a smaller
+/// one for each caller.
+pub(super) struct DiskWorkSlots {
+    total: Arc<Semaphore>,
+    /// The slots of each caller that has disk operations, by the caller's name.
+    by_caller: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+}
+
+impl DiskWorkSlots {
+    /// Waits for a slot for a disk operation of `caller`. The slot is free again when both permits
+    /// are dropped.
+    async fn acquire(&self, caller: &Arc<str>) -> [OwnedSemaphorePermit; 2] {
+        const NEVER_CLOSED: &str = "the semaphore is never closed";
+        let own = self.slots_of(caller).acquire_owned().await.expect(NEVER_CLOSED);
+        let total = self.total.clone().acquire_owned().await.expect(NEVER_CLOSED);
+        [own, total]
+    }
+
+    fn slots_of(&self, caller: &Arc<str>) -> Arc<Semaphore> {
+        let mut by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slots) = by_caller.get(caller).and_then(Weak::upgrade) {
+            return slots;
+        }
+        by_caller.retain(|_, slots| slots.strong_count() > 0);
+        let slots = Arc::new(Semaphore::new(CALLER_WORK_MAX));
+        by_caller.insert(caller.clone(), Arc::downgrade(&slots));
+        slots
+    }
+}
+
+impl Default for DiskWorkSlots {
+    fn default() -> Self {
+        let total = Arc::new(Semaphore::new(CONCURRENT_WORK_MAX));
+        Self { total, by_caller: Mutex::default() }
     }
 }
 
@@ -116,9 +160,34 @@ impl Default for DiskWorkMonitor {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
     use std::path::Path;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
+
+    /// Returns a slot for `caller` if one is free.
+    fn try_acquire(slots: &DiskWorkSlots, caller: &str) -> Option<[OwnedSemaphorePermit; 2]> {
+        let caller = Arc::from(caller);
+        match pin!(slots.acquire(&caller)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(slot) => Some(slot),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_caller_with_much_disk_work_leaves_slots_for_other_callers() {
+        let slots = DiskWorkSlots::default();
+        let acquire_all =
+            |caller: &str| std::iter::from_fn(|| try_acquire(&slots, caller)).collect::<Vec<_>>();
+        let first = acquire_all("first");
+        assert_eq!(first.len(), CALLER_WORK_MAX);
+        assert_eq!(acquire_all("second").len(), CALLER_WORK_MAX);
+        drop(first);
+        assert!(try_acquire(&slots, "first").is_some());
+        assert_eq!(slots.by_caller.lock().unwrap().len(), 1, "idle callers are forgotten");
+    }
 
     #[test]
     fn a_folder_of_this_machine_is_local() {
