@@ -4,19 +4,20 @@
 //! Each appended part consists of its bytes, their number in 8 bytes, and its name in 16 bytes. The
 //! server searches the parts from the end of its file (world `programs/appended.rs: find_part`).
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::{fs, iter};
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 
 use crate::{read, write};
 
 /// Length of the name that follows an appended part, in bytes. A shorter name is padded with zeros.
 const NAME_BYTES: usize = 16;
-/// Size of the blocks that are compressed separately, in bytes. The server unpacks one at a time.
-const BLOCK_BYTES: usize = 1 << 20;
 /// Text that an executable contains only if it includes the grammars: the name of a node of Ruby's
 /// syntax tree.
 const GRAMMAR_MARK: &[u8] = b"heredoc_body_start";
@@ -72,14 +73,11 @@ fn push_part(file: &mut Vec<u8>, part: &[u8], name: &str) {
     file.extend(name.bytes().chain(iter::repeat(0)).take(NAME_BYTES));
 }
 
-/// Compresses `program` into a hash of all blocks, and LZ4 blocks, each with its length in four
-/// bytes before it. The function world `processes/packed_program.rs: unpack` reads the result.
+/// Compresses `program` into the hash (BLAKE3) of the compressed bytes, and these bytes (deflate).
+/// The function world `processes/packed_program.rs: unpack` reads the result.
 fn compress(program: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let mut blocks = Vec::new();
-    for block in program.chunks(BLOCK_BYTES) {
-        let block = lz4_flex::block::compress(block);
-        blocks.extend_from_slice(&u32::try_from(block.len())?.to_le_bytes());
-        blocks.extend_from_slice(&block);
-    }
-    Ok([&blake3::hash(&blocks).as_bytes()[..], &blocks].concat())
+    let mut packed = DeflateEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(program)?;
+    let packed = packed.finish()?;
+    Ok([&blake3::hash(&packed).as_bytes()[..], &packed].concat())
 }

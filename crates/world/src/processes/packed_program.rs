@@ -1,29 +1,26 @@
 //! The executables of worker processes: the server's own, or a compressed program that is appended
 //! to it.
 //!
-//! Grammars are tables that shrink to a seventh if they are compressed. Releases therefore append
+//! Grammars are tables that shrink to a ninth if they are compressed. Releases therefore append
 //! the program that parses code to the server in compressed form. The server unpacks the program to
 //! sealed memory for the first worker, and frees this memory after the last one.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use flate2::bufread::DeflateDecoder;
 
 use crate::programs::{FileChangeStamp, SERVER_FILE, create_memory, find_part, seal_memory};
 
 /// The maximum size of a packed program, in bytes.
 const PACKED_BYTES_MAX: u64 = 64 << 20;
 /// The number of bytes of the hash (BLAKE3) at the start of a packed program, over its compressed
-/// blocks.
+/// bytes.
 const HASH_BYTES: usize = 32;
-/// The number of bytes that state the length of each compressed block, before the block.
-const LENGTH_BYTES: usize = 4;
-/// The maximum size of an unpacked block of a packed program, in bytes. `toolgate-dist append`
-/// writes no larger blocks.
-const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// The executable that worker processes run. Clones share one unpacked program.
 #[derive(Clone)]
@@ -88,20 +85,12 @@ impl PackedProgram {
         let mut packed = vec![0; usize::try_from(self.length).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut packed, self.start)?;
         self.stamp.check(&self.file)?;
-        let (hash, mut blocks) = packed.split_first_chunk::<HASH_BYTES>().ok_or_else(damaged)?;
-        if blake3::hash(blocks).as_bytes() != hash {
+        let (hash, compressed) = packed.split_first_chunk::<HASH_BYTES>().ok_or_else(damaged)?;
+        if blake3::hash(compressed).as_bytes() != hash {
             return Err(damaged());
         }
         let mut memory = File::from(create_memory(self.name)?);
-        let mut unpacked = vec![0; BLOCK_BYTES_MAX];
-        while let Some((length, rest)) = blocks.split_first_chunk::<LENGTH_BYTES>() {
-            let length = usize::try_from(u32::from_le_bytes(*length)).map_err(io::Error::other)?;
-            let (block, rest) = rest.split_at_checked(length).ok_or_else(damaged)?;
-            let length = lz4_flex::block::decompress_into(block, &mut unpacked)
-                .map_err(|_invalid| damaged())?;
-            memory.write_all(unpacked.get(..length).ok_or_else(damaged)?)?;
-            blocks = rest;
-        }
+        io::copy(&mut DeflateDecoder::new(compressed), &mut memory)?;
         seal_memory(&memory.into())
     }
 }
@@ -134,8 +123,11 @@ fn damaged() -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::path::Path;
+
+    use flate2::Compression;
+    use flate2::write::DeflateEncoder;
 
     use super::*;
 
@@ -144,16 +136,13 @@ mod tests {
     /// Writes the file `at` with a server executable to which `program` is appended in packed
     /// format. Returns the position of the packed program.
     fn write_server(at: &Path, program: &[u8]) -> usize {
-        let mut blocks = Vec::new();
-        for block in program.chunks(1000) {
-            let block = lz4_flex::block::compress(block);
-            blocks.extend(u32::try_from(block.len()).unwrap().to_le_bytes());
-            blocks.extend(block);
-        }
+        let mut compressed = DeflateEncoder::new(Vec::new(), Compression::fast());
+        compressed.write_all(program).unwrap();
+        let compressed = compressed.finish().unwrap();
         let mut server = b"server".to_vec();
         let start = server.len();
-        server.extend(blake3::hash(&blocks).as_bytes());
-        server.extend(blocks);
+        server.extend(blake3::hash(&compressed).as_bytes());
+        server.extend(compressed);
         let length = server.len() - start;
         server.extend((length as u64).to_le_bytes());
         server.extend(format!("{NAME:\0<16}").into_bytes());
