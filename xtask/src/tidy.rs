@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::shell::{cargo, checkout, output};
+use crate::setup;
+use crate::shell::{cargo, checkout, output, run};
 
 /// Crates of this workspace, each with the other crates on which it may depend. ARCHITECTURE.md
 /// lists the same.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
-    ("toolgate-transports", &["toolgate-contract", "toolgate-budget"]),
+    ("toolgate-transports", &["toolgate-contract", "toolgate-budget", "toolgate-net"]),
     ("toolgate-dialects", &["toolgate-contract"]),
     (
         "toolgate-host",
@@ -83,7 +84,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
     )?)?;
     let mut wrong = Vec::new();
     wrong.extend(check_dependencies(&metadata));
-    wrong.extend(check_licenses(&metadata)?);
     wrong.extend(check_files()?);
     wrong.extend(crate::rooms::check()?);
     wrong.extend(crate::architecture::check()?);
@@ -92,6 +92,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     if !wrong.is_empty() {
         bail!("tidy found:\n  {}", wrong.join("\n  "));
     }
+    check_deny()?;
     eprintln!("tidy: dependencies, modules, licenses, files and names are in order");
     Ok(())
 }
@@ -140,61 +141,12 @@ fn check_default_member(metadata: &Value) -> Option<String> {
     })
 }
 
-/// Returns a line for each dependency with a license that `deny.toml` does not allow.
-fn check_licenses(metadata: &Value) -> anyhow::Result<Vec<String>> {
-    let deny: toml::Table = std::fs::read_to_string(checkout().join("deny.toml"))?.parse()?;
-    let allowed = deny["licenses"]["allow"].as_array().context("deny.toml allows no licenses")?;
-    let allowed: BTreeSet<_> = allowed.iter().filter_map(|license| license.as_str()).collect();
-    let exceptions = deny["licenses"]["exceptions"].as_array().context("no list of exceptions")?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let violations = packages.filter_map(|package| {
-        let name = package["name"].as_str()?;
-        let exceptions_here = exceptions.iter().filter(|it| it["crate"].as_str() == Some(name));
-        let exceptions_here = exceptions_here.flat_map(|it| it["allow"].as_array()).flatten();
-        let allowed: BTreeSet<_> =
-            exceptions_here.filter_map(|it| it.as_str()).chain(allowed.iter().copied()).collect();
-        let license = package["license"].as_str().unwrap_or("none");
-        (!permits(license, &allowed))
-            .then(|| format!("`{name}` is under `{license}`, which deny.toml does not allow"))
-    });
-    Ok(violations.collect())
-}
-
-/// Returns true if the SPDX expression permits a combination of licenses that are all in `allowed`.
-fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
-    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-    any_of(&mut spaced.split_whitespace().peekable(), allowed)
-}
-
-/// Words of an SPDX license expression that the parser has not read yet.
-type SpdxExpressionWords<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
-
-fn any_of(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut is_allowed = all_of(words, allowed);
-    while words.next_if_eq(&"OR").is_some() {
-        is_allowed |= all_of(words, allowed);
-    }
-    is_allowed
-}
-
-fn all_of(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut is_allowed = is_license_allowed(words, allowed);
-    while words.next_if_eq(&"AND").is_some() {
-        is_allowed &= is_license_allowed(words, allowed);
-    }
-    is_allowed
-}
-
-fn is_license_allowed(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
-    if words.next_if_eq(&"(").is_some() {
-        let is_allowed = any_of(words, allowed);
-        return words.next_if_eq(&")").is_some() && is_allowed;
-    }
-    let Some(name) = words.next() else { return false };
-    match words.next_if_eq(&"WITH").and_then(|_| words.next()) {
-        Some(exception) => allowed.contains(format!("{name} WITH {exception}").as_str()),
-        None => allowed.contains(name),
-    }
+/// Runs cargo-deny, which checks licenses, sources and forbidden packages as `deny.toml` says.
+/// Vulnerabilities are not checked, because their list comes from a site that builds cannot reach.
+fn check_deny() -> anyhow::Result<()> {
+    let deny = setup::cargo_deny()?;
+    let options = ["--offline", "--all-features", "--log-level", "error"];
+    run(&deny, &[&options[..], &["check", "bans", "licenses", "sources"]].concat())
 }
 
 /// Returns a line for each readability figure of names, comments and guides that exceeds its limit.
