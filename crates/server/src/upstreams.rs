@@ -240,9 +240,9 @@ impl AsyncRead for UpstreamProgramOutput {
 }
 
 impl UpstreamOutputReader for UpstreamProgramOutput {
-    fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+    fn read_busy(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         // A failure here occurs again at the next read, which reports it.
-        toolgate_transports::stdio::spin_read(&self.0, end, piece).unwrap_or_default()
+        toolgate_net::poll_and_read(&self.0, end, piece).unwrap_or_default()
     }
 }
 

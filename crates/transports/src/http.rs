@@ -5,7 +5,6 @@ mod admission;
 mod cors;
 mod request_handler;
 mod head_checks;
-mod request_spin;
 mod occupancy;
 mod write_timeout;
 mod connection_slots;
@@ -403,7 +402,7 @@ async fn serve_connection(
     };
     let write_timeout = door.bounds.write_time_max;
     let owed = client.unsent.clone();
-    let stream = WriteTimeoutStream::new(stream, write_timeout, owed, door.spin_permit.clone());
+    let stream = WriteTimeoutStream::new(stream, write_timeout, owed);
     let pending = serve_requests(&door, stream, client.clone(), &shutdown).await;
     let Some(PendingWebSocket { talk, upgrade, stream_slot: lasting, owner }) = pending else {
         return;

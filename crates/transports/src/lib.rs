@@ -3,7 +3,6 @@
 //! A transport splits its input into messages, limits their size, and reads no faster than they are
 //! processed. It never parses the content of a message.
 
-mod adaptive_spin;
 pub mod stdio;
 pub mod http;
 pub mod memory;

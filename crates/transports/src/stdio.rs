@@ -1,7 +1,5 @@
 //! Messages as lines on a pair of streams, such as standard input and output.
 
-pub(crate) mod spinning_reader;
-
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,9 +12,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use toolgate_contract::strip_byte_order_mark_bytes;
-
-use spinning_reader::BusyPollingReader;
-pub use spinning_reader::spin_read;
+use toolgate_net::BusyPollingReader;
 
 /// Size of one read from standard input, and of one write to standard output, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -1,6 +1,5 @@
 //! Transports to upstreams, each in a file of its own.
 
-mod adaptive_spin;
 mod refusals;
 pub(crate) mod site;
 pub(crate) mod http;

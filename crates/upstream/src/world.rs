@@ -121,7 +121,7 @@ impl UpstreamRefusedHost {
 pub trait UpstreamOutputReader: AsyncRead + Send + Unpin {
     /// Reads into `piece` in a busy loop, without sleeping, until data arrives or the time `end` is
     /// reached. Returns true if anything was read. By default, reads nothing.
-    fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+    fn read_busy(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         let _ = (end, piece);
         false
     }

@@ -24,7 +24,6 @@ use super::connection_slots::{
 };
 use super::cors::CorsRequestOrigin;
 use super::head_checks::{AmbiguousRequestHeadReason, is_last_request};
-use super::request_spin::BusyPollPermit;
 use super::response_body::{ResponseBody, event_stream_response, reply_response, text_response};
 use super::unsent::{UnsentByteCounter, UnsentBytesAccount};
 use super::upgrade::{WebSocketRequest, switching_response};
@@ -46,7 +45,6 @@ pub(super) struct RequestHandler {
     /// answered.
     input_memory: InputMemoryBudget,
     pub(super) unsent: Arc<UnsentByteCounter>,
-    pub(super) spin_permit: BusyPollPermit,
     pub(super) bounds: HttpServerLimits,
 }
 
@@ -74,8 +72,7 @@ impl RequestHandler {
             streams_each: bounds.streams_each,
             occupancy: bounds.occupancy.clone(),
         });
-        let spin_permit = BusyPollPermit::default();
-        Self { application, admission, slots, input_memory, unsent, spin_permit, bounds }
+        Self { application, admission, slots, input_memory, unsent, bounds }
     }
 
     pub(super) async fn answer(

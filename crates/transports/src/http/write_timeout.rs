@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
+use toolgate_net::InputBusyPollState;
 
 use super::listener::ClientByteStream;
-use super::request_spin::{BusyPollPermit, RequestBusyPollState};
 use super::unsent::UnsentBytesAccount;
 
 /// Connection with a timeout for writes.
@@ -25,7 +25,7 @@ pub(crate) struct WriteTimeoutStream {
     timer: Option<Pin<Box<Sleep>>>,
     /// Account of the connection's unsent bytes.
     unsent: Arc<UnsentBytesAccount>,
-    spin: RequestBusyPollState,
+    busy_poll: InputBusyPollState,
 }
 
 impl WriteTimeoutStream {
@@ -33,9 +33,7 @@ impl WriteTimeoutStream {
         stream: ClientByteStream,
         write_timeout: Duration,
         unsent: Arc<UnsentBytesAccount>,
-        lookout: BusyPollPermit,
     ) -> Self {
-        let spin = RequestBusyPollState::new(lookout);
         Self {
             stream,
             write_timeout,
@@ -43,7 +41,7 @@ impl WriteTimeoutStream {
             bytes_read: 0,
             timer: None,
             unsent,
-            spin,
+            busy_poll: InputBusyPollState::new(),
         }
     }
 
@@ -65,7 +63,7 @@ impl WriteTimeoutStream {
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &progress {
             self.unsent.subtract(*bytes);
-            self.spin.note_answer();
+            self.busy_poll.note_wait();
         }
         self.with_timeout(cx, progress)
     }
@@ -96,16 +94,16 @@ impl AsyncRead for WriteTimeoutStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, spin, last_read, bytes_read, .. } = self.get_mut();
+        let Self { stream, busy_poll, last_read, bytes_read, .. } = self.get_mut();
         let before = buffer.filled().len();
         match Pin::new(&mut *stream).poll_read(cx, buffer) {
             Poll::Ready(read) => read?,
             Poll::Pending => match stream {
-                ClientByteStream::Plain(stream) if spin.try_spin_read(stream, cx, buffer) => {}
+                ClientByteStream::Plain(stream) if busy_poll.try_read(stream, cx, buffer) => {}
                 ClientByteStream::Plain(_) | ClientByteStream::Tls(_) => return Poll::Pending,
             },
         }
-        spin.note_arrival();
+        busy_poll.note_arrival();
         if buffer.filled().len() > before {
             *bytes_read += (buffer.filled().len() - before) as u64;
             *last_read = Instant::now();

@@ -9,9 +9,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, KeepActiveGuard};
-use toolgate_net::TruncatedText;
+use toolgate_net::{AnswerBusyPollState, TruncatedText};
 
-use super::adaptive_spin::AnswerBusyPollState;
 use super::in_flight::InFlightRequests;
 use super::writer::PipeLineWriter;
 use crate::message::truncated::{TruncatedMessageKind, kind_of_truncated};
@@ -44,7 +43,7 @@ pub(crate) struct UpstreamConversation {
 /// State of a conversation with an upstream that both directions share.
 pub(crate) struct UpstreamConversationState {
     in_flight: Arc<InFlightRequests<RequestAnswerSender>>,
-    spin: Arc<AnswerBusyPollState>,
+    busy_poll: Arc<AnswerBusyPollState>,
     closed: CancellationToken,
     closed_reason: Mutex<String>,
     /// True if the upstream does not know the session any more.
@@ -111,11 +110,11 @@ impl UpstreamConversation {
     pub(super) fn start(
         receiver: Arc<dyn MessageReceiver>,
         hold: KeepActiveGuard,
-        spin: AnswerBusyPollState,
+        busy_poll: AnswerBusyPollState,
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
         let shared = Arc::new(UpstreamConversationState {
             in_flight: Arc::new(InFlightRequests::new(receiver)),
-            spin: Arc::new(spin),
+            busy_poll: Arc::new(busy_poll),
             closed: CancellationToken::new(),
             closed_reason: Mutex::default(),
             has_lost_session: AtomicBool::new(false),
@@ -143,10 +142,10 @@ impl UpstreamConversation {
         let _ = self.shared.refused_hosts.set(refused_hosts);
     }
 
-    /// Returns the state through which a task that waits for an answer makes the reader spin (poll
+    /// Returns the state through which a task that waits for an answer makes the reader poll (poll
     /// without sleeping).
-    pub(super) fn spin(&self) -> &Arc<AnswerBusyPollState> {
-        &self.shared.spin
+    pub(super) fn busy_poll(&self) -> &Arc<AnswerBusyPollState> {
+        &self.shared.busy_poll
     }
 
     /// Returns the handler of the upstream's messages, for the task that reads them.
@@ -390,7 +389,7 @@ impl TransportConnection for UpstreamConversation {
                 .map_err(|OutgoingQueueClosed| UpstreamRequestFailure::NotSent(closed_reason()))?;
             let alone = self.shared.in_flight.is_sole_request();
             self.shared
-                .spin
+                .busy_poll
                 .wait(alone, answered)
                 .await
                 .unwrap_or_else(|_| Err(UpstreamRequestFailure::Lost(closed_reason())))

@@ -20,9 +20,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
-use toolgate_net::{HttpClient, HttpUrl};
+use toolgate_net::{AnswerBusyPollState, HttpClient, HttpUrl};
 
-use super::adaptive_spin::AnswerBusyPollState;
 use super::conversation::QUESTIONS_MAX;
 use super::in_flight::InFlightRequests;
 use super::refusals::{RpcResponseError, is_session_unknown, names_session};
@@ -60,7 +59,7 @@ struct UpstreamHttpEndpoint {
     receiver: Arc<dyn MessageReceiver>,
     /// Requests in flight. They also receive messages from the session's notification stream.
     in_flight: Arc<InFlightRequests<()>>,
-    spin: AnswerBusyPollState,
+    busy_poll: AnswerBusyPollState,
     /// Permits for requests of the server that toolgate is answering.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
@@ -88,7 +87,7 @@ impl HttpTransport {
         let session = RwLock::default();
         let revision = RwLock::default();
         let in_flight = Arc::new(InFlightRequests::new(receiver.clone()));
-        let spin = AnswerBusyPollState::new();
+        let busy_poll = AnswerBusyPollState::for_waiter();
         let semaphore = || Arc::new(Semaphore::new(QUESTIONS_MAX));
         let questions = semaphore();
         let refusals = semaphore();
@@ -99,7 +98,7 @@ impl HttpTransport {
             headers,
             receiver,
             in_flight,
-            spin,
+            busy_poll,
             questions,
             refusals,
             session,
@@ -500,7 +499,7 @@ impl TransportConnection for HttpTransport {
             self.0.in_flight.insert(&message, receiver.clone(), ());
             let mut waiting = HttpRequestGuard { endpoint: self.0.clone(), id, cancellable };
             let alone = self.0.in_flight.is_sole_request();
-            let outcome = self.0.spin.wait(alone, self.0.exchange(message, receiver)).await;
+            let outcome = self.0.busy_poll.wait(alone, self.0.exchange(message, receiver)).await;
             waiting.cancellable = false;
             outcome
         })

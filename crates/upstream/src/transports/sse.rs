@@ -11,9 +11,8 @@ use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use toolgate_contract::KeepActiveGuard;
-use toolgate_net::{HttpClient, HttpUrl, SseParser};
+use toolgate_net::{AnswerBusyPollState, HttpClient, HttpUrl, SseParser};
 
-use super::adaptive_spin::AnswerBusyPollState;
 use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
 use super::http::{ERROR_BODY_BYTES_MAX, read_body};
 use super::refusals::{RpcResponseError, is_session_unknown};
@@ -62,8 +61,11 @@ pub(crate) async fn open(
     let mut events = SseParser::new(bytes_max);
     let endpoint = read_endpoint(&mut response, &mut events).await?;
     let endpoint = endpoint_url(&opened_at, &endpoint)?;
-    let (conversation, messages, ends) =
-        UpstreamConversation::start(receiver, KeepActiveGuard::none(), AnswerBusyPollState::new());
+    let (conversation, messages, ends) = UpstreamConversation::start(
+        receiver,
+        KeepActiveGuard::none(),
+        AnswerBusyPollState::for_waiter(),
+    );
     let incoming = conversation.incoming();
     let reading = async move {
         let why = read_events(response, events, bytes_max, &incoming).await;

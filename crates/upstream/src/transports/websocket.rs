@@ -12,9 +12,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use toolgate_contract::KeepActiveGuard;
-use toolgate_net::ByteStream;
+use toolgate_net::{AnswerBusyPollState, ByteStream};
 
-use super::adaptive_spin::AnswerBusyPollState;
 use super::conversation::{UpstreamConversation, run_until};
 use super::site::{UpstreamEndpoint, describe_response};
 use crate::address::{http_url, parse_url};
@@ -51,8 +50,11 @@ pub(crate) async fn open(
         err => format!("the WebSocket handshake failed: {err}"),
     })?;
     let (mut sink, mut stream) = socket.split();
-    let (conversation, mut messages, ends) =
-        UpstreamConversation::start(receiver, KeepActiveGuard::none(), AnswerBusyPollState::new());
+    let (conversation, mut messages, ends) = UpstreamConversation::start(
+        receiver,
+        KeepActiveGuard::none(),
+        AnswerBusyPollState::for_waiter(),
+    );
     let incoming = conversation.incoming();
     let dropped = ends.clone();
     tokio::spawn(async move {
