@@ -15,6 +15,8 @@ use crate::{BenchRunOptions, lines, program, text};
 pub(crate) const OURS: &str = "toolgate";
 pub(crate) const FLOOR: &str = "floor";
 pub(crate) const RMCP: &str = "rmcp";
+/// An MCP library in Rust. Over HTTP it answers only in sessions.
+const TURBOMCP: &str = "turbomcp";
 /// The npm package `@modelcontextprotocol/server-everything`, an MCP server in TypeScript.
 const EVERYTHING: &str = "server-everything";
 /// The npm package `@modelcontextprotocol/server-filesystem`, to which toolgate is compared.
@@ -75,6 +77,7 @@ pub(crate) fn echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedStd
         Ok(vec![
             BenchmarkedStdioServer::start("tokio lines", &floor, &["lines"], echo("echo"))?,
             BenchmarkedStdioServer::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
+            BenchmarkedStdioServer::start(TURBOMCP, &turbomcp()?, &["stdio"], echo("echo"))?,
             BenchmarkedStdioServer::start(
                 EVERYTHING,
                 &node,
@@ -187,6 +190,11 @@ pub(crate) fn session_echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<Benchm
                 start_server(&rmcp()?, &["sessions"])?,
                 echo("echo"),
             )?,
+            BenchmarkedHttpServer::in_session(
+                TURBOMCP,
+                start_server(&turbomcp()?, &["http"])?,
+                echo("echo"),
+            )?,
             BenchmarkedHttpServer::in_session(EVERYTHING, everything_http()?, everything_echo())?,
         ])
     })
@@ -252,6 +260,10 @@ fn python_server(name: &str) -> anyhow::Result<BenchServerProcess> {
 
 fn rmcp() -> anyhow::Result<PathBuf> {
     tools("rmcp/bin/rmcp-echo")
+}
+
+fn turbomcp() -> anyhow::Result<PathBuf> {
+    tools("turbomcp/bin/turbomcp-echo")
 }
 
 pub(crate) fn python() -> anyhow::Result<PathBuf> {

@@ -87,12 +87,11 @@ The figures are in [performance.json](performance.json). For the limits behind e
 const OTHERS: &str = "\
 ## Compared with other servers
 
-The other servers have the same tool, and come unmodified from their registries. The server of rmcp \
-is \
-[bench/peers/rmcp](../../bench/peers/rmcp). The servers of Python's SDK and of FastMCP are short \
-scripts in \
-[bench/peers](../../bench/peers). A figure in brackets, such as (× 2.0), means that toolgate is \
-twice as good.
+The other servers have the same tool, and come unmodified from their registries. The servers of rmcp \
+and turbomcp are [bench/peers/rmcp](../../bench/peers/rmcp) and \
+[bench/peers/turbomcp](../../bench/peers/turbomcp). turbomcp answers over HTTP only in sessions. The \
+servers of Python's SDK and of FastMCP are short scripts in [bench/peers](../../bench/peers). A \
+figure in brackets, such as (× 2.0), means that toolgate is twice as good.
 ";
 
 const MANY: &str = "\

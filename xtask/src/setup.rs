@@ -171,15 +171,8 @@ pub(crate) fn servers() -> anyhow::Result<()> {
     peers()?;
     node()?;
     upstreams()?;
-    let rmcp = checkout().join("bench/peers/rmcp").display().to_string();
-    let home = tools().join("rmcp");
-    install_once(&home, &checkout().join("bench/peers/rmcp/Cargo.lock"), || {
-        eprintln!("building rmcp's server into .tools/rmcp takes a minute or two, once");
-        let [home, target] =
-            [home.clone(), home.join("target")].map(|path| path.display().to_string());
-        let install = ["install", "--locked", "--force", "--root", &home, "--target-dir", &target];
-        run(&cargo(), &[&install[..], &["--path", &rmcp]].concat())
-    })?;
+    build_peer("rmcp")?;
+    build_peer("turbomcp")?;
     build_package("rust-mcp-filesystem", RUST_FILESYSTEM)
 }
 
@@ -218,6 +211,19 @@ fn build_package(program: &str, package: &str) -> anyhow::Result<()> {
     }
     eprintln!("building {name} into .tools/{name} takes a minute or two, once");
     run(&cargo(), &["install", "--locked", "--root", &home, package])
+}
+
+/// Builds the server in the folder `bench/peers/LIBRARY` into `.tools/LIBRARY`.
+fn build_peer(library: &str) -> anyhow::Result<()> {
+    let folder = checkout().join("bench/peers").join(library);
+    let home = tools().join(library);
+    install_once(&home, &folder.join("Cargo.lock"), || {
+        eprintln!("building {library}'s server into .tools/{library} takes minutes, once");
+        let [folder, target, home] =
+            [&folder, &home.join("target"), &home].map(|path| path.display().to_string());
+        let install = ["install", "--locked", "--force", "--root", &home, "--target-dir", &target];
+        run(&cargo(), &[&install[..], &["--path", &folder]].concat())
+    })
 }
 
 /// Creates a Python environment in `.tools/NAME` with the packages in the file `requirements`.
