@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, lock_mutex};
 
 /// Number of bytes at the start of each message that do not count against the memory limit.
 pub const UNCOUNTED_BYTES: usize = 64 << 10;
@@ -135,7 +135,7 @@ impl InputMemoryBudget {
     /// Creates a reservation of 0 bytes for a new message of `owner`.
     pub fn open_share(&self, owner: InputMemoryOwner) -> InputMemoryReservation {
         let evicted = CancellationToken::new();
-        let mut state = self.0.lock_state();
+        let mut state = lock_mutex(&self.0.state);
         let number = state.next_number;
         state.next_number += 1;
         let message = ReservedMessageMemory {
@@ -187,7 +187,7 @@ impl InputMemoryBudgetInner {
         bytes: usize,
         waited: bool,
     ) -> Option<Result<(), InputMemoryFull>> {
-        let mut state = self.lock_state();
+        let mut state = lock_mutex(&self.state);
         loop {
             let Some(ReservedMessageMemory { owner: holder, .. }) = state.bodies.get(&number)
             else {
@@ -226,10 +226,6 @@ impl InputMemoryBudgetInner {
             true => self.all_max + self.all_max / RESERVE_DIVISOR,
             false => self.all_max,
         }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, InputMemoryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -339,7 +335,7 @@ impl InputMemoryReservation {
     /// Marks that all bytes of the message have arrived. If memory is needed, messages of the same
     /// owner that are still arriving are then dropped first.
     pub fn mark_received(&self) {
-        if let Some(body) = self.memory.0.lock_state().bodies.get_mut(&self.number) {
+        if let Some(body) = lock_mutex(&self.memory.0.state).bodies.get_mut(&self.number) {
             body.is_received = true;
         }
     }
@@ -349,7 +345,7 @@ impl InputMemoryReservation {
     /// # Errors
     /// Fails if this message was evicted before and must be dropped.
     pub fn mark_complete(&self) -> Result<(), InputMemoryFull> {
-        let mut state = self.memory.0.lock_state();
+        let mut state = lock_mutex(&self.memory.0.state);
         let body = state.bodies.get_mut(&self.number).ok_or(InputMemoryFull)?;
         body.is_complete = true;
         Ok(())
@@ -358,7 +354,7 @@ impl InputMemoryReservation {
 
 impl Drop for InputMemoryReservation {
     fn drop(&mut self) {
-        let mut state = self.memory.0.lock_state();
+        let mut state = lock_mutex(&self.memory.0.state);
         let bytes = match state.remove(self.number) {
             Some(body) => body.bytes,
             None => state.evicted.remove(&self.number).unwrap_or_default(),
@@ -415,7 +411,7 @@ mod tests {
         assert_eq!(try_grow(&two, 1), Some(Err(InputMemoryFull)));
         assert_eq!(two.mark_complete(), Err(InputMemoryFull));
         drop((one, two, other, small));
-        let state = room.0.lock_state();
+        let state = lock_mutex(&room.0.state);
         assert_eq!((state.bytes_total, state.bytes_by_owner.len(), state.bodies.len()), (0, 0, 0));
     }
 
@@ -474,12 +470,12 @@ mod tests {
     async fn a_reservation_waits_until_there_is_room() {
         let room = room();
         let first = room.reserve_when_free(named("one"), 100).await;
-        assert_eq!(room.0.lock_state().bytes_total, 6);
+        assert_eq!(lock_mutex(&room.0.state).bytes_total, 6);
         let mut second = pin!(room.reserve_when_free(named("one"), 1));
         assert!(second.as_mut().now_or_never().is_none());
         drop(first);
         drop(second.await);
-        assert_eq!(room.0.lock_state().bytes_total, 0);
+        assert_eq!(lock_mutex(&room.0.state).bytes_total, 0);
     }
 
     #[test]

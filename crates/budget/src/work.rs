@@ -5,12 +5,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
+use toolgate_contract::lock_mutex;
 
 /// Scheduling priority (niceness) of the pool's threads. On a busy machine, they get a third of the
 /// processor time of a thread that serves calls. With less time, ordinary computations would miss
@@ -111,7 +112,7 @@ struct IdleWorkThread {
 impl WorkPoolThreads {
     /// Runs `task` on an idle thread, or on a new thread. Fails if no new thread can be started.
     fn start(self: &Arc<Self>, mut task: WorkPoolTask) -> io::Result<()> {
-        let next_idle = || self.lock_idle().pop();
+        let next_idle = || lock_mutex(&self.idle).pop();
         while let Some(thread) = next_idle() {
             match thread.tasks.send(task) {
                 Ok(()) => return Ok(()),
@@ -132,7 +133,7 @@ impl WorkPoolThreads {
         let mut task = first;
         loop {
             task();
-            self.lock_idle().push(IdleWorkThread { number, tasks: sender.clone() });
+            lock_mutex(&self.idle).push(IdleWorkThread { number, tasks: sender.clone() });
             let next = tasks.recv_timeout(IDLE_MAX).ok();
             let Some(next) = next.or_else(|| match self.remove_idle(number) {
                 true => None,
@@ -147,14 +148,10 @@ impl WorkPoolThreads {
 
     /// Removes the thread `number` from the idle threads. Returns false if the thread is not idle.
     fn remove_idle(&self, number: u64) -> bool {
-        let mut idle = self.lock_idle();
+        let mut idle = lock_mutex(&self.idle);
         let before = idle.len();
         idle.retain(|thread| thread.number != number);
         idle.len() < before
-    }
-
-    fn lock_idle(&self) -> MutexGuard<'_, Vec<IdleWorkThread>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,7 +188,7 @@ mod tests {
         };
         let (first, nice) = pool.run(identify).await.expect("it runs");
         assert_eq!(nice, (niceness + NICE).min(19));
-        while pool.threads.lock_idle().is_empty() {
+        while lock_mutex(&pool.threads.idle).is_empty() {
             tokio::task::yield_now().await;
         }
         assert_eq!(pool.run(identify).await, Ok((first, nice)));

@@ -1,7 +1,8 @@
 //! Questions to the caller of a running call, such as forms and confirmations.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::sync::lock_mutex;
 use crate::{
     ClientAnswers, ClientQuestion, ClientQuestions, QuestionSupport, ToolError, ToolErrorKind,
     ToolFuture,
@@ -115,18 +116,18 @@ impl QuestionAsker {
 
     /// Returns the note that the tool stored when it asked its last questions, if any.
     pub fn stored_note(&self) -> Option<String> {
-        self.lock_memory().note.clone()
+        lock_mutex(&self.memory).note.clone()
     }
 
     /// Stores `note` for the next run of the tool, which will have the answers to the tool's next
     /// questions.
     pub fn set_note(&self, note: Option<String>) {
-        self.lock_memory().note = note;
+        lock_mutex(&self.memory).note = note;
     }
 
     /// Removes the answers to the questions with these `keys`, so that they can be asked again.
     pub fn remove_answers<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
-        let given = &mut self.lock_memory().answers;
+        let given = &mut lock_mutex(&self.memory).answers;
         keys.into_iter().for_each(|key| drop(given.remove(key)));
     }
 
@@ -140,11 +141,7 @@ impl QuestionAsker {
 
     /// Returns the caller's answers so far.
     pub fn answers(&self) -> ClientAnswers {
-        self.lock_memory().answers.clone()
-    }
-
-    fn lock_memory(&self) -> MutexGuard<'_, QuestionAskerState> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_mutex(&self.memory).answers.clone()
     }
 
     /// Returns the answers to `questions`. Questions without an answer are asked first.
@@ -158,7 +155,7 @@ impl QuestionAsker {
     /// - [`ToolErrorKind::Failed`] if an answer does not fit its question
     pub async fn ask(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         if self.answers_unasked {
-            let given = &mut self.lock_memory().answers;
+            let given = &mut lock_mutex(&self.memory).answers;
             given.retain(|key, _| !questions.get(key).is_some_and(ClientQuestion::is_for_consent));
         }
         let is_consent =
@@ -208,7 +205,7 @@ impl QuestionAsker {
                 }
             }
         }
-        self.lock_memory().answers.extend(answers.clone());
+        lock_mutex(&self.memory).answers.extend(answers.clone());
         given.extend(answers);
         Ok(given)
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::fs::File;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::sync::lock_mutex;
 use crate::{
     Caller, ClientAnswer, ClientProfile, ClientQuestion, ClientQuestions, ClientRoot, ContentBlock,
     ElicitationAnswer, JobId, MetaFields, QuestionAsker, SamplingAnswer, SamplingRequest,
@@ -86,7 +87,7 @@ impl PreparedCallValue {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Option<TypeErasedCallValue>>> {
-        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock_mutex(self.0.as_ref()?))
     }
 
     /// Stores the value `begun` for the run of the call. Drops `begun` if there is no slot.

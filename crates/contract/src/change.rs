@@ -1,7 +1,9 @@
 //! Changes of lists and resources, and their delivery to listeners.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::sync::lock_mutex;
 
 /// Change of a list of tools, prompts or resources, or of one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +28,7 @@ type ChangeListener = Arc<dyn Fn(&ServerChange) + Send + Sync>;
 impl ChangeFeed {
     /// Publishes `change` to all listeners of the feed.
     pub fn publish(&self, change: &ServerChange) {
-        let hearers = self.listeners().clone();
+        let hearers = lock_mutex(&self.0).clone();
         for hear in hearers {
             hear(change);
         }
@@ -35,16 +37,12 @@ impl ChangeFeed {
     /// Adds the listener `hear`, which must not block. It receives changes that are published from
     /// now on.
     pub fn subscribe(&self, hear: impl Fn(&ServerChange) + Send + Sync + 'static) {
-        self.listeners().push(Arc::new(hear));
+        lock_mutex(&self.0).push(Arc::new(hear));
     }
 
     /// Returns true if `other` is a clone of this feed, with the same listeners.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<ChangeListener>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

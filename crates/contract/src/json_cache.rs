@@ -1,7 +1,9 @@
 //! Cache for the serialized forms of an immutable value.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::sync::lock_mutex;
 
 use serde_json::value::RawValue;
 
@@ -18,7 +20,7 @@ impl EncodedJsonCache {
         under: usize,
         spell: impl FnOnce() -> Arc<RawValue>,
     ) -> Arc<RawValue> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = lock_mutex(&self.0);
         if let Some((_, json)) = entries.iter().find(|(number, _)| *number == under) {
             return json.clone();
         }

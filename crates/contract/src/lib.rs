@@ -3,6 +3,7 @@
 //! This crate does no I/O and knows no protocol. Every other crate may depend on it.
 
 pub mod printable;
+mod sync;
 mod byte_order_mark;
 mod variables;
 mod future;
@@ -82,6 +83,7 @@ pub use result_form::ToolResultFormat;
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFileList, SkillSource};
+pub use sync::{lock_mutex, lock_read, lock_write, try_lock_mutex};
 pub use tool::{
     AnyTool, NoInput, Tool, TypedToolResult, UnstructuredResult, erase_tool, with_spec,
 };

@@ -4,13 +4,14 @@
 mod ids;
 mod log;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     CallEnvelope, CallError, EnvelopeError, EnvelopeErrorCode, EnvelopeMetadata,
     EnvelopeRequestInfo, TraceContext, ValidationProblem, canonical_json_len, exact_json,
+    lock_read, lock_write,
 };
 
 use crate::pipeline::validate::OutputSchemaCheck;
@@ -60,7 +61,7 @@ impl EnvelopeBuilder {
 
     /// Redacts `secrets` from the log of envelopes, from now on.
     pub(crate) fn set_secrets(&self, secrets: SecretSet) {
-        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(secrets);
+        *lock_write(&self.secrets) = Arc::new(secrets);
     }
 
     /// Returns true if each call needs an envelope for the log, whatever its dialect.
@@ -95,7 +96,7 @@ impl EnvelopeBuilder {
         let (sealed, problems) = self.build_checked(origin, outcome, duration);
         if let Some(log) = &self.log {
             let broken = !problems.is_empty();
-            let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let secrets = lock_read(&self.secrets).clone();
             log.write(&sealed, broken.then_some(problems.as_slice()), trace, &secrets);
         }
         sealed

@@ -29,7 +29,7 @@ mod resources;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -38,7 +38,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{JobId, JobState, PreparedCallValue};
+use toolgate_contract::{JobId, JobState, PreparedCallValue, lock_mutex};
 
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
@@ -272,14 +272,14 @@ impl JobService {
     /// Changes the maximum numbers of running jobs, in total and of one caller, and starts the jobs
     /// that may run now.
     pub(crate) fn limit(&self, running_max: usize, running_per_caller: usize) {
-        self.0.lock_queue().limit(running_max, running_per_caller);
+        lock_mutex(&self.0.queue).limit(running_max, running_per_caller);
         self.0.dispatch();
     }
 
     /// Returns the numbers of queued, running and ended jobs.
     pub(crate) fn gauge(&self) -> JobGauge {
         let JobServiceState { settings, ended_counts: ended, .. } = self.0.as_ref();
-        let queue = self.0.lock_queue();
+        let queue = lock_mutex(&self.0.queue);
         let ended = [
             ("succeeded", &ended.succeeded),
             ("failed", &ended.failed),
@@ -367,14 +367,14 @@ impl JobServiceState {
 
     /// Returns the running or queued job `id` of this server.
     fn live_job(&self, id: JobId) -> Option<Arc<UnfinishedJob>> {
-        self.lock_live().get(&id).cloned()
+        lock_mutex(&self.live).get(&id).cloned()
     }
 
     /// Registers the job `id` as a job of this server. `ahead` is work that was begun before the
     /// job was accepted.
     fn register(&self, id: JobId, last_event: u64, ahead: PreparedCallValue) -> Arc<UnfinishedJob> {
         let live = UnfinishedJob::new(id, self.stopping.child_token(), last_event, ahead);
-        self.lock_live().insert(id, live.clone());
+        lock_mutex(&self.live).insert(id, live.clone());
         self.registered.notify_one();
         live
     }
@@ -386,7 +386,7 @@ impl JobServiceState {
 
     /// Removes the job `live` from the jobs of this server, and closes its event stream.
     fn unregister(&self, live: &UnfinishedJob) {
-        self.lock_live().remove(&live.id);
+        lock_mutex(&self.live).remove(&live.id);
         live.close();
     }
 
@@ -424,13 +424,5 @@ impl JobServiceState {
                 Err(_) => return,
             }
         }
-    }
-
-    fn lock_live(&self) -> MutexGuard<'_, HashMap<JobId, Arc<UnfinishedJob>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_queue(&self) -> MutexGuard<'_, JobQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

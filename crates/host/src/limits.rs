@@ -9,7 +9,7 @@ mod refusals;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -17,7 +17,7 @@ use governor::clock::MonotonicClock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallError, Caller, ConcurrencyGroup, Effects, ToolId, ToolSpec, WriteBudget,
+    CallError, Caller, ConcurrencyGroup, Effects, ToolId, ToolSpec, WriteBudget, lock_mutex,
 };
 
 use crate::gauges::CallPoolGauge;
@@ -344,7 +344,7 @@ impl CallLimits {
     /// Returns the pools of a group. If the group's size has changed, creates new pools, which do
     /// not count the calls that already run.
     fn group_pools(&self, group: &ConcurrencyGroup) -> Arc<GroupCallPools> {
-        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.groups);
         if let Some(pools) = all.get(&group.name).filter(|it| it.pool.size == group.concurrency_max)
         {
             return pools.clone();

@@ -1,10 +1,10 @@
 //! Holds the current gate (catalog, policy, limits and audit log of calls), which a reload of the
 //! settings replaces while calls run.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use toolgate_budget::InputMemoryBudget;
-use toolgate_contract::AnyTool;
+use toolgate_contract::{AnyTool, lock_read, lock_write};
 
 use crate::catalog::RejectedTool;
 use crate::library::ContentLibrary;
@@ -23,7 +23,7 @@ impl ReloadableGate {
 
     /// Returns the current gate, through which a call passes from its beginning to its end.
     pub(crate) fn current(&self) -> Arc<Gate> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.0).clone()
     }
 
     /// Replaces the tools that `owner` offered before. Returns the current gate, whether its
@@ -34,7 +34,7 @@ impl ReloadableGate {
         tools: Vec<Arc<dyn AnyTool>>,
     ) -> (Arc<Gate>, bool, Vec<RejectedTool>) {
         // While the lock is held, the gate cannot be replaced before its catalog has the tools.
-        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let current = lock_read(&self.0);
         let (changed, rejected) = current.catalog.replace_tools(owner, tools);
         (current.clone(), changed, rejected)
     }
@@ -46,7 +46,7 @@ impl ReloadableGate {
         next: Gate,
         resets_limits: bool,
     ) -> (Arc<Gate>, Vec<RejectedTool>) {
-        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock_write(&self.0);
         let rejected = next.catalog.take_over_offers(&current.catalog);
         let keeps_limits = !resets_limits && next.catalog.has_limits_of(&current.catalog);
         let limits = if keeps_limits { current.limits.clone() } else { next.limits };

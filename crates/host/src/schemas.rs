@@ -10,7 +10,7 @@ mod validation_pool;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use toolgate_budget::{BlockingWorkPool, BoundedSchemaValidator, MemoryBudget, SchemaSize};
 use toolgate_contract::{
     BoxFuture, CallError, LazySchema, RenamedArguments, ToolId, ToolSpec, ValidationProblem,
-    canonical_json, fold_name,
+    canonical_json, fold_name, lock_mutex,
 };
 
 use crate::schema_errors;
@@ -264,7 +264,7 @@ impl SchemaRegistry {
     /// The id is not canonical, or no tool of the catalog has it.
     pub fn load_tool_io(&self, id: &str) -> Result<Arc<ToolIoValidators>, ToolIoError> {
         let name = canonical_name(id).ok_or_else(|| ToolIoError::NotCanonical(id.to_owned()))?;
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let tools = lock_mutex(&self.tools);
         tools.get(&*fold_name(name)).cloned().ok_or_else(|| ToolIoError::Unknown(id.to_owned()))
     }
 
@@ -288,21 +288,21 @@ impl SchemaRegistry {
             output: checkers(ToolSchemaDirection::Output, spec.output_schema.as_ref())?,
             pool: self.pool.clone(),
         });
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = lock_mutex(&self.tools);
         tools.insert(folded, io.clone());
         Ok(io)
     }
 
     /// Removes the validators of the tool `id`, which is no longer available.
     pub(crate) fn unregister(&self, id: &ToolId) {
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = lock_mutex(&self.tools);
         tools.remove(&*fold_name(id.as_str()));
     }
 
     /// Returns the number of times that schemas were requested, and the number of compiled
     /// validators.
     pub fn counts(&self) -> SchemaCounts {
-        let compiled = self.compiled.lock();
+        let compiled = lock_mutex(&self.compiled.validators);
         SchemaCounts {
             schemas_loaded: self.loaded_count.load(Ordering::Relaxed),
             validators_compiled: compiled.values().filter(|it| it.strong_count() > 0).count(),
@@ -328,7 +328,7 @@ impl SchemaRegistry {
     /// # Errors
     /// The first invalid schema and its tool.
     pub fn check_all(&self) -> Result<(), (ToolId, ToolSchemaDirection, SchemaError)> {
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let tools = lock_mutex(&self.tools);
         for io in tools.values() {
             let id = canonical_name(&io.tool).and_then(ToolId::foreign);
             for side in [ToolSchemaDirection::Input, ToolSchemaDirection::Output] {
@@ -444,12 +444,13 @@ impl LazySchemaValidator {
     fn compile(&self) -> Result<&(SchemaFingerprint, Arc<BoundedSchemaValidator>), &str> {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = SchemaFingerprint::from_schema(&self.schema);
-            let known = self.all_compiled.lock().get(&fingerprint).and_then(Weak::upgrade);
+            let known =
+                lock_mutex(&self.all_compiled.validators).get(&fingerprint).and_then(Weak::upgrade);
             let compiled = match known {
                 Some(compiled) => compiled,
                 None => {
                     let compiled = Arc::new(compile(&self.schema, &self.all_compiled.memory)?);
-                    let mut all = self.all_compiled.lock();
+                    let mut all = lock_mutex(&self.all_compiled.validators);
                     // Tools of upstreams come and go, so unused validators are dropped here.
                     all.retain(|_, compiled| compiled.strong_count() > 0);
                     all.insert(fingerprint, Arc::downgrade(&compiled));
@@ -464,12 +465,6 @@ impl LazySchemaValidator {
     /// Returns the path of the file from which the schema comes, if any.
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
-    }
-}
-
-impl CompiledSchemaCache {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SchemaFingerprint, Weak<BoundedSchemaValidator>>> {
-        self.validators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

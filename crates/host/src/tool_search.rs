@@ -10,9 +10,9 @@ mod tools;
 mod forwarding;
 mod replies;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use toolgate_contract::{AnyTool, Caller, ToolError, ToolErrorKind, ToolId, ToolSpec};
+use toolgate_contract::{AnyTool, Caller, ToolError, ToolErrorKind, ToolId, ToolSpec, lock_mutex};
 
 use crate::Gate;
 use crate::catalog::ServerDescriptionMap;
@@ -140,24 +140,12 @@ impl ToolSearch {
         self.favourites.iter().any(|pattern| pattern.matches(id))
     }
 
-    fn lists(&self) -> MutexGuard<'_, SentToolLists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn memory(&self) -> MutexGuard<'_, ToolSearchMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn shown(&self) -> MutexGuard<'_, SessionShownTools> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the tool list of `session`, its queries and the tools that it has received from
     /// memory.
     pub(crate) fn end_session(&self, session: &str) {
-        self.lists().end_session(session);
-        self.memory().end_session(session);
-        self.shown().end_session(session);
+        lock_mutex(&self.lists).end_session(session);
+        lock_mutex(&self.memory).end_session(session);
+        lock_mutex(&self.shown).end_session(session);
     }
 }
 

@@ -14,15 +14,16 @@ pub(crate) mod fuzzing;
 pub(crate) mod tls;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
-use toolgate_contract::{BearerToken, Caller, FrameMetadata, Reply};
+use toolgate_contract::{
+    BearerToken, Caller, FrameMetadata, Reply, lock_mutex, lock_read, lock_write,
+};
 use toolgate_dialects::Dialect;
 use toolgate_transports::http::RequestSenderIdentity;
 
 use crate::config::{ApiKeyDigest, Config, digest};
-use crate::sync::lock_mutex;
 use challenge::TokenChallenge;
 use client_address::TrustedProxies;
 use keys::{ApiKeyLookupResult, ApiKeyRing, StagedApiKeys};
@@ -95,7 +96,7 @@ impl Authenticator {
     /// Puts the API keys and credential rules `next` into force.
     pub(crate) fn replace(&self, next: StagedCredentials) {
         self.keys.replace_configured(next.keys);
-        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = lock_write(&self.rules);
         if rules.tokens.is_some() {
             // If issuers are removed, requests still need a credential.
             self.keys.require();
@@ -104,7 +105,7 @@ impl Authenticator {
     }
 
     fn rules(&self) -> Arc<CredentialRules> {
-        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.rules).clone()
     }
 
     /// Returns true if HTTP requests need a credential.

@@ -4,7 +4,6 @@
 //! A program with its own tools, prompts or resources adds them to a [`ServerBuilder`]. It then
 //! calls [`serve_http`] or [`serve_stdio`].
 
-mod sync;
 pub mod heap;
 mod owned_files;
 mod object_store;

@@ -10,9 +10,10 @@ pub mod call_lines;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, OnceLock, RwLock};
 
 use anyhow::anyhow;
+use toolgate_contract::{lock_mutex, lock_read, lock_write};
 use toolgate_host::SecretSet;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -101,7 +102,7 @@ pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
 
 /// Replaces the secrets that are redacted from the log by `secrets`.
 pub(crate) fn redact_from_log(secrets: SecretSet) {
-    *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets;
+    *lock_write(&SECRETS) = secrets;
 }
 
 /// Returns the values of the environment variables in `variables` whose names look like names of
@@ -117,12 +118,12 @@ static HELD_LOG: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Holds back the log until [`release_log`] is called, for clients that expect a status line first.
 pub fn hold_log() {
-    *HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    *lock_mutex(&HELD_LOG) = Some(Vec::new());
 }
 
 /// Prints the log output that was held back. Later log output is printed directly.
 pub fn release_log() {
-    let held = HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let held = lock_mutex(&HELD_LOG).take();
     // A closed standard error is not a failure.
     let _ = io::stderr().write_all(&held.unwrap_or_default());
 }
@@ -140,9 +141,9 @@ impl Write for BufferedLogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Each write is one complete line.
         let line = String::from_utf8_lossy(bytes);
-        let secrets = SECRETS.read().unwrap_or_else(PoisonError::into_inner);
+        let secrets = lock_read(&SECRETS);
         let line = secrets.redact(&line);
-        match &mut *HELD_LOG.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *lock_mutex(&HELD_LOG) {
             Some(held) => held.write_all(line.as_bytes())?,
             None => io::stderr().write_all(line.as_bytes())?,
         }

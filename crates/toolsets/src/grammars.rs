@@ -9,7 +9,7 @@ mod failed_texts;
 
 use std::io;
 use std::num::NonZero;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use toolgate_chunks::{
     CodeParserProcess, HAS_GRAMMARS, PARSE_ANSWER_BYTES_MAX, set_parser_process,
 };
+use toolgate_contract::lock_mutex;
 use toolgate_parser::PARSER_NAME;
 use toolgate_world::ProcessRunner;
 use toolgate_world::processes::{
@@ -74,7 +75,7 @@ pub fn parse_in_workers(processes: &ProcessRunner) {
         let starter = processes.workers(PARSER_NAME, executable.clone());
         let pool = Arc::new(ParserWorkerPool::new(starter));
         set_parser_process(pool.clone());
-        *lock(&CURRENT_POOL) = Some(pool);
+        *lock_mutex(&CURRENT_POOL) = Some(pool);
     }
 }
 
@@ -91,8 +92,8 @@ pub fn check_worker(processes: &ProcessRunner) -> io::Result<()> {
 /// Ends each parser worker as soon as it is idle. A later text starts a new worker, which ends
 /// after this text.
 pub fn end_workers() {
-    if let Some(pool) = lock(&CURRENT_POOL).take() {
-        let mut state = lock(&pool.state);
+    if let Some(pool) = lock_mutex(&CURRENT_POOL).take() {
+        let mut state = lock_mutex(&pool.state);
         state.is_closed = true;
         let idle = std::mem::take(&mut state.idle);
         drop(state);
@@ -116,8 +117,8 @@ pub async fn end_idle_workers() {
 /// Ends the parser workers that have been idle for [`IDLE_MAX`]. Returns true if other workers are
 /// left.
 fn end_expired_workers() -> bool {
-    let Some(pool) = lock(&CURRENT_POOL).clone() else { return false };
-    let mut state = lock(&pool.state);
+    let Some(pool) = lock_mutex(&CURRENT_POOL).clone() else { return false };
+    let mut state = lock_mutex(&pool.state);
     let idle = std::mem::take(&mut state.idle);
     let (kept, expired): (Vec<_>, Vec<_>) =
         idle.into_iter().partition(|(since, _)| since.elapsed() < IDLE_MAX);
@@ -157,7 +158,7 @@ struct BusyParserWorker<'p> {
 
 impl CodeParserProcess for ParserWorkerPool {
     fn exchange(&self, path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
-        if lock(&self.state).failed.contains(request) {
+        if lock_mutex(&self.state).failed.contains(request) {
             return;
         }
         for _ in 0..ATTEMPTS_MAX {
@@ -171,7 +172,7 @@ impl CodeParserProcess for ParserWorkerPool {
                 Err(WorkerFailure::TimedOut) => "took too long",
             };
             drop(busy);
-            if lock(&self.state).failed.insert(request) {
+            if lock_mutex(&self.state).failed.insert(request) {
                 tracing::warn!(
                     "the parser of `{}` {why}; its definitions are guessed line by line, and the \
                      same text is not parsed again",
@@ -197,7 +198,7 @@ impl ParserWorkerPool {
     /// Returns an idle worker, or starts a new worker. If the maximum number of workers is busy,
     /// blocks until one is idle. Returns `None` if no worker can be started.
     fn take_worker(&self) -> Option<BusyParserWorker<'_>> {
-        let mut state = lock(&self.state);
+        let mut state = lock_mutex(&self.state);
         while state.idle.is_empty() && state.busy >= self.workers_max {
             // Each text has a time limit, so this wait has an end.
             state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +219,7 @@ impl ParserWorkerPool {
             match self.starter.start() {
                 Ok(started) => {
                     busy.worker = Some(started);
-                    lock(&self.state).start_after = None;
+                    lock_mutex(&self.state).start_after = None;
                     WORKER_STARTED.notify_one();
                 }
                 Err(err) => {
@@ -236,7 +237,7 @@ impl ParserWorkerPool {
         if err.kind() == io::ErrorKind::Interrupted {
             return;
         }
-        let before = lock(&self.state).start_after.replace(Instant::now() + START_PAUSE);
+        let before = lock_mutex(&self.state).start_after.replace(Instant::now() + START_PAUSE);
         if before.is_none() {
             tracing::warn!(
                 "the process that parses code cannot be started, so definitions are guessed line \
@@ -251,7 +252,7 @@ impl BusyParserWorker<'_> {
     /// pool is closed.
     fn give_back(mut self) {
         let worker = self.worker.take();
-        let mut state = lock(&self.pool.state);
+        let mut state = lock_mutex(&self.pool.state);
         if !state.is_closed {
             state.idle.extend(worker.map(|worker| (Instant::now(), worker)));
         }
@@ -262,13 +263,9 @@ impl Drop for BusyParserWorker<'_> {
     fn drop(&mut self) {
         // The worker ends before another takes its place.
         drop(self.worker.take());
-        lock(&self.pool.state).busy -= 1;
+        lock_mutex(&self.pool.state).busy -= 1;
         self.pool.released.notify_one();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -285,7 +282,7 @@ mod tests {
         for _ in 0..2 * WORKERS_MAX {
             pool.exchange("a.rb", b"request", &mut |_| panic!("there is no answer"));
         }
-        let state = lock(&pool.state);
+        let state = lock_mutex(&pool.state);
         assert_eq!((state.busy, state.idle.len()), (0, 0));
         assert!(state.start_after.is_none());
     }

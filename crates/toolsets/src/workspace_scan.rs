@@ -3,11 +3,11 @@
 mod file_cache;
 mod shared_task;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as Turn;
-use toolgate_contract::{Caller, KeepActiveGuard, ToolContext, ToolError};
+use toolgate_contract::{Caller, KeepActiveGuard, ToolContext, ToolError, lock_mutex};
 
 use crate::front_matter::SkippedFile;
 use toolgate_world::Root;
@@ -90,7 +90,7 @@ where
 
     /// Returns the result of the latest scan, or `None` before the first one.
     pub(crate) fn latest(&self) -> Option<Arc<F>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_mutex(&self.latest).clone()
     }
 
     /// Returns the reason why the latest scan skipped the item for which `is_meant` returns true.
@@ -99,7 +99,7 @@ where
         &self,
         is_meant: impl Fn(&SkippedFile) -> bool,
     ) -> Option<String> {
-        let left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let left_out = lock_mutex(&self.left_out).clone();
         left_out.iter().find(|one| is_meant(one)).map(SkippedFile::error_message)
     }
 
@@ -114,7 +114,7 @@ where
         let this = self.clone();
         let scan = move |root: &Root, watch: &DiskWorkMonitor| {
             let found = (this.scan_fn)(root, &mut memory, watch)?;
-            *this.left_out.lock().unwrap_or_else(PoisonError::into_inner) = memory.left_out.clone();
+            *lock_mutex(&this.left_out) = memory.left_out.clone();
             Ok(this.store_latest(found))
         };
         self.root.run_blocking(ctx, scan).await
@@ -154,7 +154,7 @@ where
     }
 
     fn store_latest(&self, found: F) -> Arc<F> {
-        let mut last = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock_mutex(&self.latest);
         match &*last {
             Some(last) if **last == found => last.clone(),
             Some(_) | None => last.insert(Arc::new(found)).clone(),

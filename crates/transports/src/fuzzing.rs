@@ -1,8 +1,9 @@
 //! Fuzz targets for raw bytes from the network.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use futures_util::FutureExt;
+use toolgate_contract::lock_mutex;
 
 use crate::http;
 use crate::stdio::{StdioInputLine, read_lines};
@@ -26,7 +27,7 @@ fn http_heads(bytes: &[u8]) {
 fn lines(bytes: &[u8]) {
     const LINE_BYTES_MAX: usize = 64;
     let lines_read = Mutex::new(Vec::new());
-    let all = || lines_read.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = || lock_mutex(&lines_read);
     let take = |line| {
         all().push(line);
         std::future::ready(())

@@ -21,7 +21,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,7 +37,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_budget::{InputMemoryBudget, InputMemoryOwner, InputMemoryReservation};
-use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply};
+use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply, lock_mutex};
 
 use crate::http::websocket::{WebSocketApplication, run_conversation};
 pub use admission::RequestOriginRules;
@@ -472,7 +472,7 @@ async fn serve_requests(
         tracing::debug!("a connection ended: {err}");
         return None;
     }
-    client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner).take()
+    lock_mutex(&client.pending_socket).take()
 }
 
 /// WebSocket conversation that starts after the last HTTP response of its connection has been sent.

@@ -4,11 +4,11 @@ pub(crate) mod checked_pins;
 mod handshake;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use toolgate_contract::{LogLevel, QuestionSupport, exact_json};
+use toolgate_contract::{LogLevel, QuestionSupport, exact_json, lock_mutex};
 use toolgate_dialects::mcp::upstream::{
     McpRevision, SessionModel, UpstreamRequestMetadata, request_params,
 };
@@ -139,7 +139,7 @@ impl UpstreamConnection {
     pub(crate) async fn set_log_level(&self, least: Option<LogLevel>) {
         let Some(least) = least.filter(|_| self.has("logging")) else { return };
         {
-            let mut logs = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut logs = lock_mutex(&self.log_level);
             if logs.is_some_and(|logs| logs <= least) {
                 return;
             }

@@ -27,11 +27,12 @@ mod prompts;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use futures_util::future::join_all;
 use toolgate_contract::{
     BoxFuture, ChangeFeed, PromptSource, ResourceSource, ServerChange, SkillSource, ToolSpec,
+    lock_read, lock_write,
 };
 
 use listing::uri_ownership::UriOwnership;
@@ -124,11 +125,11 @@ impl Upstreams {
     }
 
     fn current(&self) -> Arc<[ServedUpstream]> {
-        self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.0.current).clone()
     }
 
     fn replace(&self, all: Vec<ServedUpstream>) -> Arc<[ServedUpstream]> {
-        let mut now = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = lock_write(&self.0.current);
         std::mem::replace(&mut *now, all.into())
     }
 

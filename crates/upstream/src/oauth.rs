@@ -13,12 +13,14 @@ mod sign_in;
 mod access;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{BearerToken, KeepActiveGuard, fill_variables};
+use toolgate_contract::{
+    BearerToken, KeepActiveGuard, fill_variables, lock_mutex, lock_read, lock_write,
+};
 
 pub use access::{PendingSignIn, UpstreamOAuthAccess};
 pub(crate) use challenge::{BearerChallenge, challenges};
@@ -264,7 +266,7 @@ impl UpstreamCredentials {
     }
 
     fn token_in_use(&self) -> Option<Arc<ActiveOAuthToken>> {
-        self.token_in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.token_in_use).clone()
     }
 
     /// Drops the token in use if another process has changed the stored sign-in of the person.
@@ -276,8 +278,7 @@ impl UpstreamCredentials {
             return;
         }
         {
-            let mut checked_at =
-                self.stored_checked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut checked_at = lock_mutex(&self.stored_checked_at);
             if checked_at.is_some_and(|at| at.elapsed() < STORED_CHECK_INTERVAL) {
                 return;
             }
@@ -285,7 +286,7 @@ impl UpstreamCredentials {
         }
         let stored = self.stored().and_then(|stored| stored.tokens);
         if stored.is_none_or(|stored| stored.access != in_use.tokens.access) {
-            let mut current = self.token_in_use.write().unwrap_or_else(PoisonError::into_inner);
+            let mut current = lock_write(&self.token_in_use);
             // Another token may be in use by now.
             current.take_if(|current| Arc::ptr_eq(current, &in_use));
             self.has_read_stored.store(false, Ordering::Release);
@@ -295,7 +296,7 @@ impl UpstreamCredentials {
     fn use_tokens(&self, tokens: OAuthTokens) -> Result<HeaderValue, String> {
         let header = tokens.header()?;
         let in_use = Arc::new(ActiveOAuthToken { tokens, header: header.clone() });
-        *self.token_in_use.write().unwrap_or_else(PoisonError::into_inner) = Some(in_use);
+        *lock_write(&self.token_in_use) = Some(in_use);
         Ok(header)
     }
 

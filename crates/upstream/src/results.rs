@@ -4,13 +4,13 @@
 //! servers share as well.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use toolgate_contract::{
     AnyTool, Caller, Effects, ResourceSource, ResourceSpec, SharedLongResult, SharedResultStore,
-    Tool, ToolError, ToolErrorKind, ToolId, ToolSpec, erase_tool,
+    Tool, ToolError, ToolErrorKind, ToolId, ToolSpec, erase_tool, lock_mutex,
 };
 
 mod cutting;
@@ -96,7 +96,7 @@ impl UpstreamResultStore {
 
     /// Locks the list of stored results and removes the expired ones.
     fn lock(&self) -> MutexGuard<'_, StoredResultList> {
-        let mut all = self.0.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.0.results);
         all.remove_expired(Instant::now());
         all
     }

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
     CallEvent, CallEventSink, ClientAnswers, ClientQuestion, ClientQuestions, LogLevel,
     QuestionAsker, QuestionKind, QuestionSupport, SandboxReport, ToolContext, ToolError,
-    ToolErrorKind,
+    ToolErrorKind, lock_mutex,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
@@ -106,7 +106,7 @@ impl CallMessageReceiver {
     /// Returns the kind of a question that the upstream asked and that the caller does not support,
     /// if there is one.
     pub(crate) fn missing_capability(&self) -> Option<QuestionKind> {
-        *self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock_mutex(&self.missing)
     }
 
     /// Returns true if the caller of the call supports questions of `kind`.
@@ -146,7 +146,7 @@ impl CallMessageReceiver {
 
     fn remember_visit(&self, question: &ClientQuestion) {
         if let ClientQuestion::Visit { id, .. } = question {
-            self.visits.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+            lock_mutex(&self.visits).insert(id.clone());
         }
     }
 
@@ -154,16 +154,14 @@ impl CallMessageReceiver {
     /// call only if the call requested this visit.
     fn concerns_call(&self, event: &CallEvent) -> bool {
         match event {
-            CallEvent::VisitFinished { id } => {
-                self.visits.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
-            }
+            CallEvent::VisitFinished { id } => lock_mutex(&self.visits).contains(id),
             _ => true,
         }
     }
 
     /// Sends all further events of the call to `events`.
     pub(crate) fn redirect_events(&self, events: CallEventSink) {
-        *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
+        *lock_mutex(&self.events) = events;
     }
 
     async fn ask_caller(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
@@ -193,7 +191,7 @@ impl MessageReceiver for CallMessageReceiver {
     }
 
     fn record_missing(&self, kind: QuestionKind) {
-        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+        *lock_mutex(&self.missing) = Some(kind);
     }
 
     fn record_refused_host(&self, refused: &UpstreamRefusedHost) {
@@ -204,7 +202,7 @@ impl MessageReceiver for CallMessageReceiver {
         let event =
             event_from_notification(method, params).filter(|event| self.concerns_call(event));
         let Some(event) = event else { return };
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let events = lock_mutex(&self.events).clone();
         events.send(event);
     }
 

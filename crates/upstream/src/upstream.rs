@@ -19,13 +19,14 @@ mod pin_checks;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    AnyTool, ChangeFeed, ConcurrencyGroup, Effects, ServerChange, ToolId, ToolSpec,
+    AnyTool, ChangeFeed, ConcurrencyGroup, Effects, ServerChange, ToolId, ToolSpec, lock_mutex,
+    lock_read, lock_write,
 };
 
 use crate::connection::UpstreamConnection;
@@ -101,7 +102,7 @@ pub(crate) struct UpstreamPersistentState {
 impl UpstreamPersistentState {
     /// Returns the upstream that is served now under its name, if any.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).upgrade()
+        lock_read(&self.current).upgrade()
     }
 }
 
@@ -262,7 +263,7 @@ impl Upstream {
         upstream.watches.set_upstream(&upstream);
         if upstream.owner == UpstreamInstanceOwner::Shared {
             upstream.claims.record(name, &upstream.listing());
-            let mut now = upstream.lasting.current.write().unwrap_or_else(PoisonError::into_inner);
+            let mut now = lock_write(&upstream.lasting.current);
             *now = Arc::downgrade(&upstream);
         }
         upstream
@@ -279,17 +280,17 @@ impl Upstream {
 
     /// Returns the last listing of the upstream.
     pub(crate) fn listing(&self) -> Arc<UpstreamListing> {
-        self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.listing).clone()
     }
 
     /// Returns the report on the upstream's last start.
     pub(crate) fn start_report(&self) -> UpstreamStartReport {
-        self.start_report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_mutex(&self.start_report).clone()
     }
 
     /// Returns the index of the skills that the upstream lists.
     pub(crate) fn skill_index(&self) -> Arc<SkillIndex> {
-        self.skills.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.skills).clone()
     }
 
     /// Returns the tags of the upstream's tools, which policy rules can match.

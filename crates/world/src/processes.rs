@@ -26,12 +26,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::OutputStreamKind;
+use toolgate_contract::{OutputStreamKind, lock_read, lock_write};
 
 pub use environment::refused_variable;
 pub use host_questions::{ConfiguredRegistryHosts, rule_for_url};
@@ -189,12 +189,12 @@ impl ProcessRunner {
 
     /// Returns the sandbox that confines programs.
     pub fn sandbox(&self) -> Sandbox {
-        self.0.sandbox.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.0.sandbox).clone()
     }
 
     /// Makes `next` confine the programs that start from now on. Running programs are not affected.
     pub fn replace_sandbox(&self, next: Sandbox) {
-        let mut sandbox = self.0.sandbox.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sandbox = lock_write(&self.0.sandbox);
         std::mem::replace(&mut *sandbox, next).close();
     }
 

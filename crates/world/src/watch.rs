@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -25,7 +25,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{ChangeFeed, KeepActiveGuard, ToolError, ToolErrorKind};
+use toolgate_contract::{ChangeFeed, KeepActiveGuard, ToolError, ToolErrorKind, lock_mutex};
 
 use super::Root;
 use super::root::FileTime;
@@ -157,7 +157,7 @@ impl FileWatcher {
 
     /// Returns the running watch of the root's files, or starts one.
     fn active_watch(&self) -> io::Result<Arc<ActiveFileWatch>> {
-        let mut watch = self.0.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = lock_mutex(&self.0.watch);
         if let Some(live) = watch.upgrade()
             && !live.0.ended.is_cancelled()
         {
@@ -175,19 +175,13 @@ impl FileWatcher {
     }
 }
 
-impl SharedWatchState {
-    fn requests(&self) -> MutexGuard<'_, WatchSubscriptionRequests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl FileWatchSubscription {
     fn new(
         live: Arc<ActiveFileWatch>,
         want: impl FnOnce(&mut WatchSubscriptionRequests, u64),
     ) -> Self {
         let number = {
-            let mut wanted = live.0.requests();
+            let mut wanted = lock_mutex(&live.0.requests);
             wanted.last_number += 1;
             let number = wanted.last_number;
             want(&mut wanted, number);
@@ -201,7 +195,7 @@ impl FileWatchSubscription {
 impl Drop for FileWatchSubscription {
     fn drop(&mut self) {
         let shared = &self.live.0;
-        let mut wanted = shared.requests();
+        let mut wanted = lock_mutex(&shared.requests);
         wanted.files.remove(&self.number);
         wanted.lists.remove(&self.number);
         drop(wanted);
@@ -222,7 +216,7 @@ impl Drop for FileWatchEndGuard {
     fn drop(&mut self) {
         self.0.ended.cancel();
         // Dropping the senders wakes all subscribers that still wait.
-        self.0.requests().files.clear();
+        lock_mutex(&self.0.requests).files.clear();
     }
 }
 

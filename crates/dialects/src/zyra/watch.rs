@@ -1,12 +1,14 @@
 //! Encoders for job events: on the WebSocket that started the job, on a separate WebSocket for the
 //! job, or as server-sent events.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{JobEventKind, JobId, JobSnapshot, JobStreamItem, OutputStreamKind, Reply};
+use toolgate_contract::{
+    JobEventKind, JobId, JobSnapshot, JobStreamItem, OutputStreamKind, Reply, lock_mutex,
+};
 
 use super::encoding::{ZyraCommandResult, output_path};
 use super::http_paths::single_query_value;
@@ -245,7 +247,7 @@ impl SentJobEvents {
     /// Encodes the progress and output events of a watched job. Returns `None` for progress that is
     /// not new, and for all other events, which are encoded elsewhere.
     fn next_fields(&self, what: &JobEventKind) -> Option<Map<String, Value>> {
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock_mutex(&self.0);
         match what {
             JobEventKind::Progress { fraction, message } => {
                 // After output, the message is the last line that the program printed, and this

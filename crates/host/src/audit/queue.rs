@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
-use toolgate_contract::CallError;
+use toolgate_contract::{CallError, lock_mutex};
 
 use super::file::ChainedAuditLog;
 use super::recent_calls::RecentCalls;
@@ -137,10 +137,6 @@ impl AuditRecordQueue {
         Self { is_kept: false, ..self }
     }
 
-    fn lock_pending(&self) -> MutexGuard<'_, PendingAuditRecords> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reserves a queue slot for one audit record, and waits up to 2 s for a free slot.
     ///
     /// # Errors
@@ -168,14 +164,14 @@ impl AuditRecordQueue {
 
     /// Returns the load of this queue, which has `places` slots for audit records.
     pub(super) fn gauge(&self, places: usize) -> AuditQueueGauge {
-        let pending = self.lock_pending();
+        let pending = lock_mutex(&self.pending);
         let waiting = pending.pushed - pending.written;
         AuditQueueGauge { waiting, capacity: places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
     /// Queues `record` in the reserved slot `place` and returns the number of the record.
     pub(super) fn push(&self, record: AuditRecord, place: OwnedSemaphorePermit) -> u64 {
-        let mut pending = self.lock_pending();
+        let mut pending = lock_mutex(&self.pending);
         pending.records.push((record, place));
         pending.pushed += 1;
         // A gathering writer wakes by itself. Waking it for each record would cost more than the
@@ -210,7 +206,7 @@ impl AuditRecordQueue {
 
     pub(super) fn flush(&self) {
         let deadline = Instant::now() + FLUSH_MAX;
-        let mut pending = self.lock_pending();
+        let mut pending = lock_mutex(&self.pending);
         let pushed = pending.pushed;
         while pending.written < pushed {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -229,14 +225,14 @@ impl AuditRecordQueue {
 
     /// Marks the record queue as closed. No more records will follow.
     pub(super) fn close(&self) {
-        self.lock_pending().closed = true;
+        lock_mutex(&self.pending).closed = true;
         self.to_write.notify_one();
     }
 
     /// Waits for queued audit records, then up to 5 ms for more, and removes and returns them all.
     /// Returns `None` if the queue is closed and empty.
     fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
-        let mut pending = self.lock_pending();
+        let mut pending = lock_mutex(&self.pending);
         while pending.records.is_empty() {
             if pending.closed {
                 return None;
@@ -262,7 +258,7 @@ impl AuditRecordQueue {
             batch.fill(&records, &self.server_suffix);
             let is_stored = self.write_with_retry(&mut sink, &mut batch);
             let done = {
-                let mut pending = self.lock_pending();
+                let mut pending = lock_mutex(&self.pending);
                 pending.written += records.len() as u64;
                 pending.written
             };
@@ -320,7 +316,8 @@ impl AuditRecordQueue {
                 tracing::error!("the audit log cannot be written; trying again: {err}");
             }
             let open = |pending: &mut PendingAuditRecords| !pending.closed;
-            let waited = self.to_write.wait_timeout_while(self.lock_pending(), RETRY_PAUSE, open);
+            let waited =
+                self.to_write.wait_timeout_while(lock_mutex(&self.pending), RETRY_PAUSE, open);
             if waited.unwrap_or_else(PoisonError::into_inner).0.closed {
                 return false;
             }

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use toolgate_contract::Effects;
+use toolgate_contract::{Effects, lock_mutex};
 
 use super::arguments::redacted_arguments;
 use crate::secrets::{CallSecrets, SecretSet};
@@ -157,7 +157,7 @@ struct RecentCallQueue {
 impl RecentCalls {
     /// Adds the details of the call `key`, and drops the oldest calls beyond the limits.
     pub(super) fn add(&self, key: RecentCallKey, details: RecentCallDetails) {
-        let mut queue = self.lock();
+        let mut queue = lock_mutex(&self.0);
         queue.bytes += details.bytes();
         queue.calls.push_back((key, Arc::new(details)));
         while queue.calls.len() > CALLS_MAX || queue.bytes > BYTES_MAX {
@@ -168,18 +168,14 @@ impl RecentCalls {
 
     /// Returns the details of the call `key`, if they are still in memory.
     pub(super) fn find(&self, key: RecentCallKey) -> Option<Arc<RecentCallDetails>> {
-        let queue = self.lock();
+        let queue = lock_mutex(&self.0);
         let found = queue.calls.iter().rev().find(|(known, _)| *known == key);
         found.map(|(_, details)| details.clone())
     }
 
     /// Removes the details of all calls from memory.
     pub(super) fn clear(&self) {
-        *self.lock() = RecentCallQueue::default();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RecentCallQueue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock_mutex(&self.0) = RecentCallQueue::default();
     }
 }
 
@@ -264,7 +260,7 @@ mod tests {
             details.arguments = Some(long.clone());
             recent.add(key(n), details);
         }
-        assert!(recent.lock().bytes <= BYTES_MAX);
+        assert!(lock_mutex(&recent.0).bytes <= BYTES_MAX);
         assert!(recent.find(key(1499)).is_some());
         recent.clear();
         assert_eq!(recent.find(key(1499)), None);

@@ -1,9 +1,11 @@
 //! Holds the current catalog, which can be replaced, and waits until all owners have listed their
 //! tools.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use toolgate_contract::{AnyTool, BoxFuture, ToolSpec, fold_name};
+use toolgate_contract::{
+    AnyTool, BoxFuture, ToolSpec, fold_name, lock_mutex, lock_read, lock_write,
+};
 
 use super::{Catalog, CatalogToolEntry, RejectedTool};
 
@@ -46,7 +48,7 @@ impl ReplaceableCatalog {
 
     /// Returns the current catalog. Later replacements do not change the returned catalog.
     pub(crate) fn snapshot(&self) -> Arc<Catalog> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_read(&self.current).clone()
     }
 
     /// Replaces the tools that `owner` offered before. Returns true if the catalog changed, and the
@@ -56,13 +58,13 @@ impl ReplaceableCatalog {
         owner: &str,
         tools: Vec<Arc<dyn AnyTool>>,
     ) -> (bool, Vec<RejectedTool>) {
-        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock_mutex(&self.replacing);
         let before = self.snapshot();
         let (next, refused) = before.with_owner_tools(owner, tools);
         let is_same = |(a, b): (&Arc<CatalogToolEntry>, &Arc<CatalogToolEntry>)| Arc::ptr_eq(a, b);
         let differs = before.entries.len() != next.entries.len()
             || !before.entries.iter().zip(&next.entries).all(is_same);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *lock_write(&self.current) = Arc::new(next);
         (differs, refused)
     }
 
@@ -74,7 +76,7 @@ impl ReplaceableCatalog {
         }
         let before = before.snapshot();
         let (next, refused) = self.snapshot().with_offers(before.offers(), &before);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *lock_write(&self.current) = Arc::new(next);
         refused
     }
 

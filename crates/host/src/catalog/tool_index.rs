@@ -1,9 +1,9 @@
 //! The search index of a catalog, and the indexed tools that each caller may see.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use foldhash::HashMap;
-use toolgate_contract::{Caller, CallerKind, ToolSpec, fold_name};
+use toolgate_contract::{Caller, CallerKind, ToolSpec, fold_name, lock_mutex};
 use toolgate_tool_search::{CallerVisibleTools, ToolSearchDocument, ToolSearchIndex};
 
 use super::{Catalog, CatalogToolEntry};
@@ -144,7 +144,7 @@ impl CatalogSearchIndex {
         is_visible: impl Fn(&ToolSpec) -> bool,
     ) -> Arc<CallerVisibleTools> {
         let key = CallerVisibilityKey::new(caller);
-        let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let views = || lock_mutex(&self.views);
         if let Some((_, view)) = views().iter().find(|(known, _)| *known == key) {
             return view.clone();
         }

@@ -10,14 +10,14 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnvelope, EnvelopeError, EnvelopeMetadata, TraceContext, ValidationProblem,
+    CallEnvelope, EnvelopeError, EnvelopeMetadata, TraceContext, ValidationProblem, lock_mutex,
 };
 
 use super::ids;
@@ -169,7 +169,7 @@ impl EnvelopeLog {
             traceparent: trace.map(|trace| trace.parent.clone()),
             secrets: secrets.clone(),
         };
-        let to_write = self.to_write.lock().unwrap_or_else(PoisonError::into_inner);
+        let to_write = lock_mutex(&self.to_write);
         match to_write.try_send(Box::new(line)) {
             Ok(()) => self.pushed.fetch_add(1, Ordering::Relaxed),
             Err(_) => self.dropped_lines.fetch_add(1, Ordering::Relaxed),
@@ -185,19 +185,14 @@ impl EnvelopeLog {
         let pushed = self.pushed.load(Ordering::Relaxed);
         let behind = |lines: &mut u64| *lines < pushed;
         // A timeout needs no handling.
-        let _ = self.written.changed.wait_timeout_while(self.written.lock_lines(), at_most, behind);
+        let lines = lock_mutex(&self.written.lines);
+        let _ = self.written.changed.wait_timeout_while(lines, at_most, behind);
     }
 }
 
 impl Drop for EnvelopeLog {
     fn drop(&mut self) {
         self.flush();
-    }
-}
-
-impl WrittenEnvelopeCount {
-    fn lock_lines(&self) -> MutexGuard<'_, u64> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,7 +206,7 @@ impl EnvelopeLogWriter {
                 written += 1;
             }
             self.log_failure(|writer| writer.file.flush());
-            *self.written.lock_lines() += written;
+            *lock_mutex(&self.written.lines) += written;
             self.written.changed.notify_all();
         }
     }
@@ -385,7 +380,7 @@ mod tests {
         log.flush_within(Duration::from_millis(20));
         assert!(began.elapsed() < FLUSH_MAX);
         // What is dropped waits as well.
-        *log.written.lock_lines() += lines.try_iter().count() as u64;
+        *lock_mutex(&log.written.lines) += lines.try_iter().count() as u64;
     }
 
     /// Creates an envelope log writer in `folder` whose file has already reached the maximum size.
@@ -407,7 +402,7 @@ mod tests {
     fn line() -> Box<EnvelopeLogLine> {
         let (log, lines) = EnvelopeLog::without_writer();
         log.write(&discovered(), None, None, &Arc::default());
-        *log.written.lock_lines() += 1;
+        *lock_mutex(&log.written.lines) += 1;
         lines.recv().expect("a line")
     }
 

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     BoxFuture, JobEvent, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem,
-    PreparedCallValue,
+    PreparedCallValue, lock_mutex,
 };
 
 use super::JobServiceState;
@@ -116,7 +116,7 @@ impl UnfinishedJob {
 
     /// Sends stored events, numbered from `first`, to all watchers.
     pub(super) fn publish(&self, first: u64, events: Vec<TimedJobEvent>) {
-        let mut recent = self.lock_recent();
+        let mut recent = lock_mutex(&self.recent);
         let mut last = first;
         for ((at, kind), seq) in events.into_iter().zip(first..) {
             last = seq;
@@ -145,14 +145,10 @@ impl UnfinishedJob {
 
     /// Returns the job's events after number `after`, if all of them are still in memory.
     fn recent_since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
-        let recent = self.lock_recent();
+        let recent = lock_mutex(&self.recent);
         let first = recent.events.front()?.seq;
         let skip = usize::try_from(after.checked_sub(first - 1)?).ok()?;
         Some(recent.events.iter().skip(skip).cloned().collect())
-    }
-
-    fn lock_recent(&self) -> MutexGuard<'_, RecentJobEvents> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,7 +13,7 @@ use toolgate_contract::{
     ArtefactSelection, CallError, Caller, ClientAnswers, ClientQuestions, Effects, HostAnswer,
     JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobOutputText, JobPage, JobSnapshot,
     JobState, JobSupport, OpenArtefact, PreparedCallValue, QuestionAsker, QuestionSupport,
-    ToolCall, ToolId, canonical_json_len,
+    ToolCall, ToolId, canonical_json_len, lock_mutex,
 };
 
 use super::live::{JobEventWatch, JobWatchStage, UnfinishedJob};
@@ -61,7 +61,7 @@ impl JobServiceState {
     /// The cancellation runs in a separate task, so that it continues if the caller disconnects.
     pub(super) fn cancel_job(self: &Arc<Self>, live: &Arc<UnfinishedJob>) {
         live.cancel_for_good();
-        if !self.lock_queue().remove(live.id) {
+        if !lock_mutex(&self.queue).remove(live.id) {
             return;
         }
         let jobs = self.clone();
@@ -88,7 +88,7 @@ impl JobServiceState {
     /// Returns the refusal of a further job of `caller`, if the queue is full. A job with an input
     /// of `input_bytes` bytes is always accepted if no other waiting job has an input.
     fn queue_refusal(&self, caller: &Caller, input_bytes: u64) -> Option<CallError> {
-        let queue = self.lock_queue();
+        let queue = lock_mutex(&self.queue);
         let total = self.settings.queued_max;
         let per_caller = self.settings.queued_per_caller;
         let is_full = |queued: u64, max: u64| queued > 0 && queued + input_bytes > max;
@@ -155,7 +155,7 @@ impl JobService {
         let StartJobRequest { mut call, terms, late_questions } = wanted;
         let jobs = &self.0;
         // A server that runs no jobs begins no work for a job that another server runs.
-        call.metadata.as_job = jobs.lock_queue().runs_jobs();
+        call.metadata.as_job = lock_mutex(&jobs.queue).runs_jobs();
         call.started_work = PreparedCallValue::with_slot();
         let gate = jobs.gate();
         let (entry, mut call) = pipeline::accept_job(&gate, call).await?;
@@ -163,7 +163,7 @@ impl JobService {
             return pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output);
         }
         let needs_token = entry.tool().needs_caller_token();
-        if needs_token && !jobs.lock_queue().runs_jobs() {
+        if needs_token && !lock_mutex(&jobs.queue).runs_jobs() {
             if terms.answer_within.is_some() && entry.spec().job != JobSupport::Required {
                 return pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output);
             }
@@ -222,7 +222,7 @@ impl JobService {
                 jobs.enqueue(id, tool, caller, priority, created, input_bytes);
                 jobs.leave_claimed(&live);
                 jobs.dispatch();
-                let waits = jobs.lock_queue().is_waiting(id);
+                let waits = lock_mutex(&jobs.queue).is_waiting(id);
                 if waits {
                     store.offer_jobs();
                 }

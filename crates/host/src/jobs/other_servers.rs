@@ -32,7 +32,7 @@ impl JobServiceState {
     pub(super) async fn fulfil_requests(self: &Arc<Self>) {
         let mut last_warning: Option<Instant> = None;
         loop {
-            let is_idle = self.lock_live().is_empty();
+            let is_idle = lock_mutex(&self.live).is_empty();
             let next_look = async {
                 match self.store.get() {
                     Some(store) if !is_idle => store.wait_for_requests().await,
@@ -73,7 +73,7 @@ impl JobServiceState {
         if is_certain {
             return;
         }
-        let live: Vec<_> = self.lock_live().values().cloned().collect();
+        let live: Vec<_> = lock_mutex(&self.live).values().cloned().collect();
         for job in live {
             if job.is_repeatable() && !job.is_stopped_here() {
                 tracing::warn!(
@@ -115,7 +115,7 @@ impl JobServiceState {
     /// the job. Call this function both after the job is stopped at this server and after it is
     /// queued, because either may happen first.
     pub(super) fn leave_claimed(&self, live: &UnfinishedJob) {
-        if live.is_stopped_here() && self.lock_queue().remove(live.id) {
+        if live.is_stopped_here() && lock_mutex(&self.queue).remove(live.id) {
             self.unregister(live);
         }
     }

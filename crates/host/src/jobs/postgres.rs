@@ -23,13 +23,14 @@ mod files;
 mod results;
 mod session_messages;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
     BoxFuture, Caller, ClientAnswers, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot,
+    lock_mutex,
 };
 use toolgate_postgres::{PostgresConnectionPool, PostgresError, SharedPostgresPool};
 
@@ -44,7 +45,7 @@ pub use changes::SessionTag;
 pub use credentials::{FleetCredentialLock, FleetCredentialState, FleetCredentials};
 use failures::FailedDatabaseWrite;
 pub(super) use files::{ContentSharingError, FleetContentStore};
-use known_runs::{ServerJobRuns, SharedJobRuns};
+use known_runs::SharedJobRuns;
 use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerProfile, FleetServerRole, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
@@ -167,10 +168,6 @@ impl PostgresStore {
         self.session_messages.clone()
     }
 
-    fn lock_runs(&self) -> MutexGuard<'_, ServerJobRuns> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn accept_job(&self, job: &NewJob) -> Result<(), JobStoreError> {
         let row = writes::NewJobRow::from_job(job)?;
         let server = &self.lease.server;
@@ -181,7 +178,7 @@ impl PostgresStore {
                 on_connection!(self, |client| writes::accept(client, server, &row));
             match accepted {
                 Ok(true) => {
-                    let mut runs = self.lock_runs();
+                    let mut runs = lock_mutex(&self.runs);
                     runs.unacknowledged.remove(&job.id);
                     runs.wait(job.id);
                     return Ok(());
@@ -193,7 +190,7 @@ impl PostgresStore {
                     if !is_own? {
                         return Err(duplicate_error(job.id));
                     }
-                    self.lock_runs().wait(job.id);
+                    lock_mutex(&self.runs).wait(job.id);
                     return Ok(());
                 }
                 Ok(false) => return Err(duplicate_error(job.id)),
@@ -201,7 +198,7 @@ impl PostgresStore {
                 Err(failed) => {
                     // The caller learns that the job was refused, so it must not run.
                     if tries > 1 || failed.has_unknown_outcome {
-                        self.lock_runs().unacknowledged.insert(job.id);
+                        lock_mutex(&self.runs).unacknowledged.insert(job.id);
                     }
                     return Err(failed.error);
                 }
@@ -219,13 +216,13 @@ impl PostgresStore {
             tokio::time::sleep(UNSETTLED_PAUSE).await;
         }
         let (lease, lapses) = (&self.lease, self.lease.lapses());
-        let may_have_begun = self.lock_runs().uncertain_begins.contains(&id);
+        let may_have_begun = lock_mutex(&self.runs).uncertain_begins.contains(&id);
         let begun: Result<Option<StartedJob>, FailedDatabaseWrite> = on_connection!(
             self,
             |client| writes::begin(client, lease, id, at, may_have_begun, runs_once)
         );
         let begun = begun.and_then(|started| lease.check_lease_unbroken(lapses).map(|()| started));
-        let mut runs = self.lock_runs();
+        let mut runs = lock_mutex(&self.runs);
         match &begun {
             Ok(Some(started)) => runs.begin(id, started.start_event, started.attempt),
             Ok(None) => {
@@ -249,16 +246,16 @@ impl PostgresStore {
         mut events: Vec<TimedJobEvent>,
     ) -> Result<u64, JobStoreError> {
         let owner = self.lease.server.id;
-        let attempt = self.lock_runs().attempt(id);
+        let attempt = lock_mutex(&self.runs).attempt(id);
         let stored_first = self.skip_stored(id, &mut events).await?;
         let rows = JobEventRows::from_events(&events)?;
         let count = events.len() as u64;
         let appended: Result<Option<u64>, FailedDatabaseWrite> =
             on_connection!(self, |client| writes::append(client, owner, id, attempt, &rows));
         match &appended {
-            Ok(Some(first)) => self.lock_runs().note_stored(id, first + count - 1),
+            Ok(Some(first)) => lock_mutex(&self.runs).note_stored(id, first + count - 1),
             Err(failed) if failed.has_unknown_outcome => {
-                self.lock_runs().note_uncertain(id, count);
+                lock_mutex(&self.runs).note_uncertain(id, count);
             }
             Ok(None) | Err(_) => {}
         }
@@ -277,16 +274,16 @@ impl PostgresStore {
         id: JobId,
         events: &mut Vec<TimedJobEvent>,
     ) -> Result<Option<u64>, JobStoreError> {
-        let batch = self.lock_runs().uncertain_batch(id);
+        let batch = lock_mutex(&self.runs).uncertain_batch(id);
         let Some(batch) = batch else { return Ok(None) };
         let owner = self.lease.server.id;
         let last = on_connection!(self, |client| reads::last_event(client, owner, id))?;
         let end = batch.last_before + batch.count;
         if last.is_none_or(|last| last < end) {
-            self.lock_runs().forget_batch(id);
+            lock_mutex(&self.runs).forget_batch(id);
             return Ok(None);
         }
-        self.lock_runs().note_stored(id, end);
+        lock_mutex(&self.runs).note_stored(id, end);
         let stored = usize::try_from(batch.count).unwrap_or(usize::MAX).min(events.len());
         events.drain(..stored);
         Ok(Some(batch.last_before + 1))
@@ -297,7 +294,7 @@ impl PostgresStore {
         let (running, waiting) = self.jobs_to_check();
         let taken: Result<Vec<RequestToJobOwner>, FailedDatabaseWrite> =
             on_connection!(self, |client| writes::take_requests(client, owner, &running, &waiting));
-        let mut runs = self.lock_runs();
+        let mut runs = lock_mutex(&self.runs);
         if taken.is_err() {
             // The next look checks them again.
             for id in &waiting {
@@ -317,8 +314,8 @@ impl PostgresStore {
     /// Returns the jobs that run at this server, with the numbers of their starts, and the waiting
     /// jobs that another server may have claimed.
     fn jobs_to_check(&self) -> (Vec<(JobId, u32)>, Vec<JobId>) {
-        let mut checked = self.waiting_checked.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut runs = self.lock_runs();
+        let mut checked = lock_mutex(&self.waiting_checked);
+        let mut runs = lock_mutex(&self.runs);
         if checked.elapsed() >= WAITING_CHECK_INTERVAL {
             *checked = Instant::now();
             runs.mark_all_possibly_claimed();
@@ -330,7 +327,7 @@ impl PostgresStore {
         let claimed: Result<Vec<AdoptableJob>, FailedDatabaseWrite> =
             on_connection!(self, |client| claims::claim(client, &self.lease, &claim));
         let jobs = claimed?;
-        let mut runs = self.lock_runs();
+        let mut runs = lock_mutex(&self.runs);
         jobs.iter().for_each(|job| runs.wait(job.id));
         drop(runs);
         // The former owners notice that the jobs are not theirs any more.
@@ -341,16 +338,17 @@ impl PostgresStore {
     async fn adopt_jobs(&self, filter: TakeoverFilter) -> Result<TakenOverJobs, JobStoreError> {
         if self.lease.is_unsettled() {
             let owner = self.lease.server.id;
-            let begun = self.lock_runs().recent_runs();
+            let begun = lock_mutex(&self.runs).recent_runs();
             on_connection!(self, |client| writes::report_running(client, owner, &begun))?;
         }
-        let unacknowledged: Vec<JobId> = self.lock_runs().unacknowledged.iter().copied().collect();
+        let unacknowledged: Vec<JobId> =
+            lock_mutex(&self.runs).unacknowledged.iter().copied().collect();
         let taken: Result<takeover::PostgresJobTakeover, FailedDatabaseWrite> = on_connection!(
             self,
             |client| takeover::adopt(client, &self.lease, &filter, &unacknowledged)
         );
         let takeover::PostgresJobTakeover { jobs, servers } = taken?;
-        let mut runs = self.lock_runs();
+        let mut runs = lock_mutex(&self.runs);
         for id in &unacknowledged {
             runs.unacknowledged.remove(id);
         }
@@ -411,7 +409,7 @@ impl JobStore for PostgresStore {
             let owner = self.lease.server.id;
             // The run has ended, whatever the outcome of the write is.
             let attempt = {
-                let mut runs = self.lock_runs();
+                let mut runs = lock_mutex(&self.runs);
                 let attempt = runs.attempt(id);
                 runs.end(id);
                 runs.wait(id);
@@ -430,7 +428,7 @@ impl JobStore for PostgresStore {
     fn set_questions(&self, id: JobId, open: ClientQuestions) -> JobStoreFuture<'_, ()> {
         Box::pin(async move {
             let owner = self.lease.server.id;
-            let attempt = self.lock_runs().attempt(id);
+            let attempt = lock_mutex(&self.runs).attempt(id);
             on_connection!(self, |client| writes::set_questions(
                 client, owner, id, attempt, &open
             ))?;
@@ -486,13 +484,13 @@ impl JobStore for PostgresStore {
     fn finish(&self, id: JobId, end: JobEnd) -> JobStoreFuture<'_, Option<u64>> {
         Box::pin(async move {
             let owner = self.lease.server.id;
-            let attempt = self.lock_runs().attempt(id);
+            let attempt = lock_mutex(&self.runs).attempt(id);
             let mut end = end;
             let stored_first = self.skip_stored(id, &mut end.last_events).await?;
             let end = StoredJobEnd::from_end(end)?;
             let first =
                 on_connection!(self, |client| writes::finish(client, owner, id, attempt, &end))?;
-            self.lock_runs().finish(id, Instant::now(), self.lease.memory_time());
+            lock_mutex(&self.runs).finish(id, Instant::now(), self.lease.memory_time());
             self.changes.notify_job(id);
             Ok(first.map(|first| stored_first.unwrap_or(first)))
         })

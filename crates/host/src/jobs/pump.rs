@@ -1,12 +1,13 @@
 //! Collects the events of a running job and stores them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use toolgate_contract::{
-    CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStreamKind, ProducedFile, log_text,
+    CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStreamKind, ProducedFile, lock_mutex,
+    log_text,
 };
 
 use super::live::UnfinishedJob;
@@ -74,7 +75,7 @@ impl JobEventForwarder {
     pub(super) fn sink(self: &Arc<Self>) -> CallEventSink {
         let pump = self.clone();
         let sink = CallEventSink::new(move |event| {
-            pump.lock_buffer().add_event(event);
+            lock_mutex(&pump.buffer).add_event(event);
             pump.changed.notify_one();
         });
         sink.with_log_level(Some(LogLevel::Info))
@@ -82,13 +83,13 @@ impl JobEventForwarder {
 
     /// Adds an event of the job that comes from the server, not from the tool.
     pub(super) fn push(&self, kind: JobEventKind) {
-        self.lock_buffer().events.push((Timestamp::now(), kind));
+        lock_mutex(&self.buffer).events.push((Timestamp::now(), kind));
         self.changed.notify_one();
     }
 
     /// Accepts no further events of the job, which ends [`JobEventForwarder::run`].
     pub(super) fn close(&self) {
-        self.lock_buffer().closed = true;
+        lock_mutex(&self.buffer).closed = true;
         self.changed.notify_one();
     }
 
@@ -102,12 +103,12 @@ impl JobEventForwarder {
             }
             // Stop gathering as soon as the pump is closed.
             let _ = tokio::time::timeout(GATHER_TIME, self.wait_until_closed()).await;
-            let mut batch = self.lock_buffer().take_batch();
+            let mut batch = lock_mutex(&self.buffer).take_batch();
             while !batch.is_empty() {
                 match store_events(store, live, &batch).await {
                     Ok(first) => {
                         live.publish(first, std::mem::take(&mut batch));
-                        let mut buffer = self.lock_buffer();
+                        let mut buffer = lock_mutex(&self.buffer);
                         // Store a full batch at once; otherwise gather again.
                         if buffer.is_batch_full() {
                             batch = buffer.take_batch();
@@ -130,19 +131,19 @@ impl JobEventForwarder {
     }
 
     fn put_back(&self, mut events: Vec<TimedJobEvent>) {
-        let mut buffer = self.lock_buffer();
+        let mut buffer = lock_mutex(&self.buffer);
         events.append(&mut buffer.events);
         buffer.events = events;
     }
 
     /// Removes and returns the events that are not stored yet, and the files that the job produced.
     pub(super) fn take_rest(&self) -> (Vec<TimedJobEvent>, Vec<ProducedFile>) {
-        let mut buffer = self.lock_buffer();
+        let mut buffer = lock_mutex(&self.buffer);
         (std::mem::take(&mut buffer.events), std::mem::take(&mut buffer.files))
     }
 
     fn is_closed(&self) -> bool {
-        self.lock_buffer().closed
+        lock_mutex(&self.buffer).closed
     }
 
     async fn wait_until_closed(&self) {
@@ -151,10 +152,6 @@ impl JobEventForwarder {
         }
         // Pass the wake-up on, since this loop consumed it.
         self.changed.notify_one();
-    }
-
-    fn lock_buffer(&self) -> MutexGuard<'_, JobEventBuffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -327,8 +324,8 @@ mod tests {
         lines.iter().for_each(|line| sink.send(chunk(line)));
         let mut stored = String::new();
         loop {
-            let is_full = pump.lock_buffer().is_batch_full();
-            let part = pump.lock_buffer().take_batch();
+            let is_full = lock_mutex(&pump.buffer).is_batch_full();
+            let part = lock_mutex(&pump.buffer).take_batch();
             let texts = part.iter().filter_map(|(_, kind)| match kind {
                 JobEventKind::Output { text, .. } => Some(text.as_str()),
                 _ => None,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_budget::{InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES};
 use toolgate_contract::{
     CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState, LogLevel,
-    PreparedCallValue, QuestionAsker, ToolCall, ToolId, ToolOutput, ToolRunStatus,
+    PreparedCallValue, QuestionAsker, ToolCall, ToolId, ToolOutput, ToolRunStatus, lock_mutex,
 };
 
 use super::JobServiceState;
@@ -48,7 +48,7 @@ impl JobServiceState {
         if self.stopping.is_cancelled() {
             return;
         }
-        while let Some(job) = self.lock_queue().take_next() {
+        while let Some(job) = lock_mutex(&self.queue).take_next() {
             let jobs = self.clone();
             self.running.spawn(async move {
                 let ran = AssertUnwindSafe(jobs.run_job(&job)).catch_unwind().await;
@@ -56,7 +56,7 @@ impl JobServiceState {
                     tracing::error!(job = %job.id, "running the job panicked; this is a bug in toolgate");
                     jobs.live_job(job.id).inspect(|live| jobs.unregister(live));
                 }
-                jobs.lock_queue().finish(&job);
+                lock_mutex(&jobs.queue).finish(&job);
                 jobs.place_freed.send_replace(());
                 jobs.dispatch();
             });
@@ -441,7 +441,7 @@ impl JobServiceState {
         let gate = self.gate();
         let is_hidden = gate.catalog.snapshot().entry(&orphan.tool).is_some()
             && gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
-        interrupted || orphan.cancel_requested || !is_hidden && self.lock_queue().runs_jobs()
+        interrupted || orphan.cancel_requested || !is_hidden && lock_mutex(&self.queue).runs_jobs()
     }
 
     /// Returns true if the tool `tool` is idempotent, so that its jobs may run again.
@@ -466,7 +466,7 @@ impl JobServiceState {
             .entry(&tool)
             .and_then(|entry| entry.spec().concurrency_max);
         let job = QueuedJob { id, caller, tool, at_once, input_bytes };
-        self.lock_queue().push(priority, created, job);
+        lock_mutex(&self.queue).push(priority, created, job);
     }
 
     /// Waits for `time` and returns false, or returns true as soon as the server stops.

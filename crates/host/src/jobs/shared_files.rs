@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use toolgate_contract::{
     ArtefactSelection, BoxFuture, CallError, Caller, JobArtefact, JobId, JobSnapshot, ResourceSpec,
-    SharedLongResult, SharedResultStore,
+    SharedLongResult, SharedResultStore, lock_mutex,
 };
 
 use super::postgres::{ContentSharingError, FleetContentStore};
@@ -178,14 +178,14 @@ impl FleetResultStore {
     }
 
     fn is_away(&self) -> bool {
-        let until = *self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *lock_mutex(&self.away_until);
         until.is_some_and(|until| Instant::now() < until)
     }
 
     fn note_absence(&self, why: &JobStoreError) {
         tracing::warn!("{why}; only this server can return a long result that it has just cut");
         let until = Instant::now() + AWAY_TIME;
-        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *lock_mutex(&self.away_until) = Some(until);
     }
 }
 

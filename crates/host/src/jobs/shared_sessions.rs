@@ -1,10 +1,10 @@
 //! Gives servers of a fleet access to the messages of client sessions that they share.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, lock_mutex};
 
 use super::postgres::{
     FleetSessionMessages, NewSessionMessage, SessionDigest, SessionMessageNotifications,
@@ -78,7 +78,7 @@ impl SharedSessions {
     /// Runs `work` for at most three seconds. Returns `None` if it fails, and for five seconds
     /// after that.
     async fn run<T>(&self, work: impl Future<Output = Result<T, JobStoreError>>) -> Option<T> {
-        let lock = || self.away_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || lock_mutex(&self.away_until);
         if lock().is_some_and(|time| Instant::now() < time) {
             return None;
         }

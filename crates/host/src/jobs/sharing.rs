@@ -2,11 +2,11 @@
 //! that wait at other servers. A server that drains leaves its waiting jobs to other servers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use toolgate_contract::{BoxFuture, Caller, ToolId};
+use toolgate_contract::{BoxFuture, Caller, ToolId, lock_mutex};
 
 use super::store::{
     AdoptableJob, ClaimableJobQueue, JobClaim, JobStore, JobStoreError, TakeoverFilter,
@@ -79,7 +79,7 @@ impl JobServiceState {
     fn next_claim(self: &Arc<Self>) -> Option<JobClaim> {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
-        let queue = self.lock_queue();
+        let queue = lock_mutex(&self.queue);
         let room = queue.room();
         if room == 0 {
             return None;
@@ -108,15 +108,14 @@ impl JobServiceState {
         let busy_callers: Vec<Caller> = busy.map(|(caller, _)| caller.clone()).collect();
         let jobs = self.clone();
         let places = Mutex::new(places);
-        let may_claim: TakeoverFilter = Arc::new(move |job| {
-            jobs.may_adopt(job) && places.lock().unwrap_or_else(PoisonError::into_inner).take(job)
-        });
+        let may_claim: TakeoverFilter =
+            Arc::new(move |job| jobs.may_adopt(job) && lock_mutex(&places).take(job));
         (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
     }
 
     /// Stops beginning queued jobs, and leaves them to other servers.
     pub(super) fn leave_waiting(&self) {
-        self.lock_queue().pause();
+        lock_mutex(&self.queue).pause();
         if let Some(store) = self.store.get() {
             store.offer_jobs();
         }
@@ -128,8 +127,8 @@ impl JobServiceState {
     pub(super) async fn drain(self: &Arc<Self>) {
         self.leave_waiting();
         if timeout(self.settings.drain, self.wait_until_idle()).await.is_err() {
-            let live: Vec<_> = self.lock_live().values().cloned().collect();
-            let waiting = self.lock_queue().waiting();
+            let live: Vec<_> = lock_mutex(&self.live).values().cloned().collect();
+            let waiting = lock_mutex(&self.queue).waiting();
             for job in live.iter().filter(|job| !waiting.contains(&job.id)) {
                 tracing::warn!(
                     job = %job.id,
@@ -157,7 +156,7 @@ impl JobServiceState {
     /// Waits until no job runs at this server.
     async fn wait_until_idle(&self) {
         let mut place_freed = self.place_freed.subscribe();
-        while self.lock_queue().running() > 0 {
+        while lock_mutex(&self.queue).running() > 0 {
             // Cannot fail: the sender lives in `self`.
             let _ = place_freed.changed().await;
         }

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use toolgate_contract::{CallError, Caller, ToolError, ToolErrorKind, WriteRateBudget};
+use toolgate_contract::{CallError, Caller, ToolError, ToolErrorKind, WriteRateBudget, lock_mutex};
 
 use super::shared_bytes::SharedByteAccount;
 use super::shared_rates::SharedRates;
@@ -82,7 +82,7 @@ impl ByteBudgets {
     }
 
     fn account(&self, caller: &Caller) -> Arc<CallerByteBudget> {
-        let mut accounts = self.lock_accounts();
+        let mut accounts = lock_mutex(&self.accounts);
         if let Some(account) = accounts.get(caller) {
             return account.clone();
         }
@@ -100,10 +100,6 @@ impl ByteBudgets {
         let account = Arc::new(CallerByteBudget { bucket, shared, started, verb });
         accounts.insert(caller.clone(), account.clone());
         account
-    }
-
-    fn lock_accounts(&self) -> MutexGuard<'_, HashMap<Caller, Arc<CallerByteBudget>>> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,7 +253,11 @@ mod tests {
         for nth in 0..10_000 {
             bytes.write_budget(&Caller::with_key(&nth.to_string())).reserve(1).expect("a first");
         }
-        assert!(bytes.lock_accounts().len() <= CLEANUP_INTERVAL, "{}", bytes.lock_accounts().len());
+        assert!(
+            lock_mutex(&bytes.accounts).len() <= CLEANUP_INTERVAL,
+            "{}",
+            lock_mutex(&bytes.accounts).len()
+        );
     }
 
     proptest! {

@@ -1,11 +1,11 @@
 //! Limits the concurrent calls of each caller, so that one caller cannot block the others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallError, Caller};
+use toolgate_contract::{CallError, Caller, lock_mutex};
 
 use super::{CallSlotPool, SlotWaitLimit};
 
@@ -50,7 +50,7 @@ impl CallerPools {
     }
 
     fn pool(&self, caller: &Caller) -> Arc<CallSlotPool> {
-        let mut pools = lock_pools(&self.pools);
+        let mut pools = lock_mutex(&self.pools);
         if let Some(pool) = pools.get(caller).and_then(Weak::upgrade) {
             return pool;
         }
@@ -63,16 +63,12 @@ impl CallerPools {
 impl Drop for CallerPoolPermit {
     fn drop(&mut self) {
         self.permit = None;
-        let mut pools = lock_pools(&self.pools);
+        let mut pools = lock_mutex(&self.pools);
         self.pool = None;
         if pools.get(&self.caller).is_some_and(|pool| pool.strong_count() == 0) {
             pools.remove(&self.caller);
         }
     }
-}
-
-fn lock_pools(pools: &Mutex<CallerPoolMap>) -> MutexGuard<'_, CallerPoolMap> {
-    pools.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -103,6 +99,6 @@ mod tests {
         drop(first);
         drop(admit(&ada).await.expect("there is room again"));
         drop(bob_share);
-        assert!(lock_pools(&each.pools).is_empty(), "idle callers are removed");
+        assert!(lock_mutex(&each.pools).is_empty(), "idle callers are removed");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use foldhash::HashMap;
@@ -10,7 +10,7 @@ use governor::clock::{Clock, MonotonicClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
-use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
+use toolgate_contract::{CallError, Caller, ToolId, ToolSpec, lock_read, lock_write};
 
 use super::shared_rates::RateBucket;
 use crate::policy::{KnownToolSet, ToolPattern, ToolRuleError};
@@ -118,7 +118,7 @@ impl<C: Clock + Clone> RateLimits<C> {
 
     /// Returns the token buckets of a tool that was added after these limits were created.
     fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallRateBuckets<C>>> {
-        let known = self.later_buckets.read().unwrap_or_else(PoisonError::into_inner);
+        let known = lock_read(&self.later_buckets);
         if let Some(known) = known.get(&spec.id) {
             return known.clone();
         }
@@ -126,7 +126,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         let rule = self.rules.iter().find(|(rule, _)| rule.restricts(spec));
         let buckets =
             rule.map(|(_, quota)| Arc::new(CallRateBuckets::new(*quota, self.clock.clone())));
-        let mut later = self.later_buckets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut later = lock_write(&self.later_buckets);
         later.entry(spec.id.clone()).or_insert(buckets).clone()
     }
 }

@@ -4,12 +4,12 @@
 //! that all servers share, afterwards and in the background. If the bucket does not have that many,
 //! the caller waits until it has.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, lock_mutex};
 
 use super::byte_budgets::CallerByteRate;
 use super::shared_rates::{RateBucket, SharedRates};
@@ -72,7 +72,7 @@ impl SharedByteAccount {
     /// # Errors
     /// The shared bucket did not have enough bytes. The error is the time to wait.
     pub(super) fn check(self: &Arc<Self>) -> Result<(), Duration> {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         let Some(until) = state.refused_until else { return Ok(()) };
         let now = Instant::now();
         if now < until {
@@ -87,7 +87,7 @@ impl SharedByteAccount {
     /// Counts `bytes` of the caller, and starts to take them from the shared bucket if enough are
     /// uncharged.
     pub(super) fn add(self: &Arc<Self>, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         // After an outage, the caller owes no more than a full bucket has.
         state.bytes = state.bytes.saturating_add(bytes).min(self.rate.at_once);
         self.charge_if_due(state);
@@ -111,10 +111,10 @@ impl SharedByteAccount {
     /// Takes the uncharged bytes from the shared bucket.
     async fn pay(&self) {
         loop {
-            let wanted = units(self.lock().bytes).min(self.bucket.burst);
+            let wanted = units(lock_mutex(&self.state).bytes).min(self.bucket.burst);
             let bucket = RateBucket { at_least: wanted, ..self.bucket };
             let grant = self.rates.take_slice(bucket).await;
-            let mut state = self.lock();
+            let mut state = lock_mutex(&self.state);
             let Some(grant) = grant else {
                 state.is_paying = false;
                 return;
@@ -137,10 +137,6 @@ impl SharedByteAccount {
     fn slice(&self) -> u64 {
         let all = self.rate.per_second / SLICES_PER_SECOND;
         (all / u64::from(self.rates.servers())).max(UNIT_BYTES)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, UnchargedByteCount> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

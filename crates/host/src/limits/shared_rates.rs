@@ -4,12 +4,12 @@
 //! from memory. Without the store, a server admits its share of each rate, or no call.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foldhash::HashMap;
 use tokio::time::{Instant, timeout};
-use toolgate_contract::BoxFuture;
+use toolgate_contract::{BoxFuture, lock_mutex};
 
 /// Time after which a server gives up calls that it took from a shared bucket and did not use, so
 /// that no server saves them for a later burst.
@@ -186,7 +186,7 @@ impl SharedRates {
     /// Records that the bucket `key` is empty, so that the store is not asked for each call.
     fn note_refusal(&self, key: RateBucketKey, retry_after: Duration) {
         let now = Instant::now();
-        let mut refusals = lock(&self.refusals);
+        let mut refusals = lock_mutex(&self.refusals);
         if refusals.len() >= BUCKETS_MAX {
             refusals.retain(|_, refusal| refusal.until > now);
         }
@@ -200,7 +200,7 @@ impl SharedRates {
     /// before that the bucket is empty.
     fn repeated_refusal(&self, key: RateBucketKey) -> Option<Duration> {
         let now = Instant::now();
-        let mut refusals = lock(&self.refusals);
+        let mut refusals = lock_mutex(&self.refusals);
         let RateRefusal { until, retry_at } = refusals.get(&key)?;
         if *until > now {
             return Some(retry_at.saturating_duration_since(now).max(Duration::from_millis(1)));
@@ -212,7 +212,7 @@ impl SharedRates {
     /// Uses one of the calls that this server took from the bucket `key`. Returns false if there is
     /// none or they are too old.
     fn spend(&self, key: RateBucketKey) -> bool {
-        let mut slices = lock(&self.slices);
+        let mut slices = lock_mutex(&self.slices);
         let Some(slice) = slices.get_mut(&key) else { return false };
         if slice.calls == 0 || slice.until <= Instant::now() {
             slices.remove(&key);
@@ -229,7 +229,7 @@ impl SharedRates {
         }
         let now = Instant::now();
         let until = now + SLICE_TIME;
-        let mut slices = lock(&self.slices);
+        let mut slices = lock_mutex(&self.slices);
         if slices.len() >= BUCKETS_MAX {
             slices.retain(|_, slice| slice.until > now);
         }
@@ -245,7 +245,7 @@ impl SharedRates {
         let interval = bucket.interval.saturating_mul(servers);
         let tolerance = interval.saturating_mul((bucket.burst / servers).saturating_sub(1));
         let now = Instant::now();
-        let mut own = lock(&self.own_buckets);
+        let mut own = lock_mutex(&self.own_buckets);
         if own.len() >= BUCKETS_MAX {
             own.retain(|_, full| *full > now);
         }
@@ -260,18 +260,18 @@ impl SharedRates {
 
     /// Returns true if the store of shared rates did not answer in the last 5 s.
     pub(super) fn is_away(&self) -> bool {
-        lock(&self.away_until).is_some_and(|until| Instant::now() < until)
+        lock_mutex(&self.away_until).is_some_and(|until| Instant::now() < until)
     }
 
     fn note_answer(&self) {
-        *lock(&self.away_until) = None;
+        *lock_mutex(&self.away_until) = None;
         if self.was_away.swap(false, Ordering::Relaxed) {
             tracing::info!("rates and byte quotas count for all servers again");
         }
     }
 
     fn note_absence(&self) {
-        *lock(&self.away_until) = Some(Instant::now() + AWAY_TIME);
+        *lock_mutex(&self.away_until) = Some(Instant::now() + AWAY_TIME);
         if !self.was_away.swap(true, Ordering::Relaxed) {
             let servers = self.servers();
             let rates = match self.refuses_uncounted.load(Ordering::Relaxed) {
@@ -284,10 +284,6 @@ impl SharedRates {
             );
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -306,7 +302,7 @@ mod tests {
     impl SharedRateBucketStore for ScriptedRateBucketStore {
         fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateBucketGrant>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let answer = lock(&self.answers).pop_front().flatten();
+            let answer = lock_mutex(&self.answers).pop_front().flatten();
             Box::pin(std::future::ready(answer))
         }
     }

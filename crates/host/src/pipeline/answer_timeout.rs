@@ -1,12 +1,13 @@
 //! Measures the time that a call waits for answers. This time extends the call's deadline.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use toolgate_contract::{
     ClientAnswers, ClientQuestions, QuestionAsker, QuestionSender, QuestionSupport, ToolFuture,
+    lock_mutex,
 };
 
 /// Clock for the time that a call waits for the client's answers to its questions, up to a maximum.
@@ -57,12 +58,8 @@ impl AnswerWaitClock {
     /// Returns the extension of the deadline so far. While the call waits for an answer, returns
     /// the maximum.
     fn extension(&self) -> Duration {
-        let state = self.lock_state();
+        let state = lock_mutex(&self.state);
         if state.waiting > 0 { self.wait_max } else { state.ended_waits.min(self.wait_max) }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, AnswerWaitClockState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,7 +68,7 @@ struct AnswerWaitGuard<'c>(&'c AnswerWaitClock);
 
 impl<'c> AnswerWaitGuard<'c> {
     fn begin(clock: &'c AnswerWaitClock) -> Self {
-        let mut state = clock.lock_state();
+        let mut state = lock_mutex(&clock.state);
         state.waiting += 1;
         state.since.get_or_insert_with(Instant::now);
         drop(state);
@@ -82,7 +79,7 @@ impl<'c> AnswerWaitGuard<'c> {
 
 impl Drop for AnswerWaitGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock_state();
+        let mut state = lock_mutex(&self.0.state);
         state.waiting -= 1;
         if state.waiting == 0
             && let Some(since) = state.since.take()

@@ -7,7 +7,7 @@
 //! a confirmation.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -16,7 +16,10 @@ use blake3::Hasher;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{CallError, Caller, ClientAnswers, ClientQuestions, HostRequest};
+use toolgate_contract::{
+    CallError, Caller, ClientAnswers, ClientQuestions, HostRequest, lock_mutex, lock_read,
+    lock_write,
+};
 
 /// Lifetime of a sealed request state, which is the time that the client has to answer.
 pub(crate) const STATE_LIFETIME: Duration = Duration::from_secs(3600);
@@ -82,7 +85,7 @@ impl RequestStateSealer {
     /// open the states that any of them sealed.
     pub(crate) fn share(&self, secret: &[u8]) {
         let bytes = blake3::derive_key(KEY_CONTEXT, secret);
-        let mut key = self.key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut key = lock_write(&self.key);
         *key = RequestStateKey { bytes, is_shared: true };
     }
 
@@ -93,7 +96,7 @@ impl RequestStateSealer {
     }
 
     fn sealing_key(&self) -> RequestStateKey {
-        *self.key.read().unwrap_or_else(PoisonError::into_inner)
+        *lock_read(&self.key)
     }
 
     /// Returns the sealed request state that the client must send back with the answers to
@@ -162,7 +165,7 @@ impl RequestStateSealer {
     /// Marks the request state with this [code](state_code) as used in this process. Returns true
     /// only for the first use.
     pub(crate) fn use_code(&self, code: [u8; CODE_BYTES]) -> bool {
-        let mut used = self.used_codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = lock_mutex(&self.used_codes);
         let now = Timestamp::now().as_second();
         if used.len() >= USED_CODES_MAX {
             used.retain(|_, until| *until >= now);

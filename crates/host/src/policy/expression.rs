@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use cel::common::ast::operators::INDEX;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
@@ -14,7 +14,7 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{Context, Env, ExecutionError, Program, Value};
 
-use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
+use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec, lock_read, lock_write};
 
 use super::binding::{self, ExpressionInputPart};
 use super::plain_path;
@@ -148,13 +148,13 @@ impl PolicyCondition {
         let tags = tags.clone();
         let effects = effects.as_str();
         let key = ExpressionCacheKey { name, kind, scopes, roles, tool, effects, ruled_as, tags };
-        let cached = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let cached = lock_read(&self.cache);
         if let Some(cached) = cached.get(&key) {
             return cached.clone();
         }
         drop(cached);
         let result = self.evaluate_cel(request);
-        let mut cached = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = lock_write(&self.cache);
         if cached.len() >= CACHE_MAX {
             cached.clear();
         }

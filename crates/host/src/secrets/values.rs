@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind};
+use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind, lock_mutex};
 
 use super::REDACTED;
 use super::redactable::Redactable;
@@ -120,7 +120,7 @@ impl RedactingEventSink {
         let event = match event {
             CallEvent::ProgramOutput { stream, text } => {
                 // Sent under the lock to keep the pieces in order.
-                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut held = lock_mutex(&self.held);
                 let held = &mut held[stream_index(stream)];
                 held.push_str(&text);
                 let text = self.values.take_settled(held);
@@ -145,7 +145,7 @@ impl RedactingEventSink {
 
     /// Sends the program output that was delayed. No more output will follow.
     fn flush_held(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock_mutex(&self.held);
         for stream in [OutputStreamKind::Stdout, OutputStreamKind::Stderr] {
             let text = std::mem::take(&mut held[stream_index(stream)]);
             if !text.is_empty() {

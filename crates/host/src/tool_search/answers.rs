@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use toolgate_contract::{Caller, ToolContext, ToolError, ToolId, ToolSpec, fold_name};
+use toolgate_contract::{Caller, ToolContext, ToolError, ToolId, ToolSpec, fold_name, lock_mutex};
 use toolgate_tool_search::{
     BestToolConfidence, CallerVisibleTools, FoundTool, RememberedToolQueries, ToolQueryResults,
     ToolSearchIndex, ToolSearchQuery, ToolSimilarities, lean_schema, nearest_names, rank,
@@ -130,7 +130,7 @@ impl<'g> CallerToolSearch<'g> {
             let ids = entries().map(|entry| entry.spec().id.as_str().to_owned()).collect();
             searched.push((question, ids));
             let notes: Vec<_> = entries().map(|entry| ShownToolVersion::new(entry)).collect();
-            let mut shown = self.gate.tool_search.shown();
+            let mut shown = lock_mutex(&self.gate.tool_search.shown);
             let is_repeated = shown.note_query(self.caller, self.session, query);
             let tools = places.iter().zip(notes).map(|(at, note)| {
                 let was_sent = shown.note_line(self.caller, self.session, note);
@@ -144,7 +144,7 @@ impl<'g> CallerToolSearch<'g> {
         let scope = self.gate.tool_search.settings.memory;
         let is_known =
             |id: &str| ToolId::new(id).is_some_and(|id| self.catalog.entry(&id).is_some());
-        let mut memory = self.gate.tool_search.memory();
+        let mut memory = lock_mutex(&self.gate.tool_search.memory);
         memory.note_search(scope, self.caller, self.session, searched, is_known);
         drop(memory);
         let left_out = server.map_or(0, |server| self.view.count() - self.count_of(server));
@@ -160,7 +160,7 @@ impl<'g> CallerToolSearch<'g> {
     ) -> (Vec<usize>, BestToolConfidence) {
         let tool_search = &self.gate.tool_search;
         let scope = tool_search.settings.memory;
-        let memory = tool_search.memory().learned(scope, self.caller, self.session);
+        let memory = lock_mutex(&tool_search.memory).learned(scope, self.caller, self.session);
         let (ranked, coverage) = rank(self.index(), &self.view, question, &memory, meaning);
         let is_wanted =
             |at: &usize| server.is_none_or(|server| self.catalog.entries()[*at].server() == server);
@@ -176,7 +176,7 @@ impl<'g> CallerToolSearch<'g> {
             match found.ok().filter(|it| self.gate.is_searchable(self.caller, it.spec())) {
                 Some(entry) => {
                     let note = ShownToolVersion::new(&entry);
-                    let mut shown = self.gate.tool_search.shown();
+                    let mut shown = lock_mutex(&self.gate.tool_search.shown);
                     shown.note_line(self.caller, self.session, note.clone());
                     shown.note_schema(self.caller, self.session, note);
                     drop(shown);
@@ -262,7 +262,7 @@ impl<'g> CallerToolSearch<'g> {
         let mut text = String::new();
         for entry in all.iter().skip(start).take(PAGE) {
             let note = ShownToolVersion::new(entry);
-            self.gate.tool_search.shown().note_line(self.caller, self.session, note);
+            lock_mutex(&self.gate.tool_search.shown).note_line(self.caller, self.session, note);
             _ = writeln!(text, "{}", line_of(entry));
         }
         let end = start.saturating_add(PAGE);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use toolgate_contract::{
     CallError, ToolCall, ToolId, ToolOutput, ToolRunStatus, ToolSpec, ValidationProblem, fold_name,
+    lock_mutex,
 };
 use toolgate_tool_search::strip_prefix;
 
@@ -78,7 +79,7 @@ pub(crate) async fn run_forwarded(
         Ok(mut output) => {
             if output.ending == ToolRunStatus::Done {
                 let scope = gate.tool_search.settings.memory;
-                let mut memory = gate.tool_search.memory();
+                let mut memory = lock_mutex(&gate.tool_search.memory);
                 memory.note_call(scope, &call.caller, session.as_ref(), &call.tool);
             } else if refuses_arguments(&output) {
                 notes.push(arguments_help(gate, call));

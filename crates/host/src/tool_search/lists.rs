@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use toolgate_contract::{
     AnyTool, CallMetadata, Caller, ClientProfile, Effects, ToolCall, ToolId, ToolPage, ToolSpec,
-    fold_name, with_spec,
+    fold_name, lock_mutex, with_spec,
 };
 use toolgate_tool_search::{RememberedToolQueries, search_description};
 
@@ -175,14 +175,16 @@ impl Gate {
     /// tools in place of most tools stays so for the session, or for the day of a caller without a
     /// session.
     pub(crate) fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
-        !self.tool_search.lists().has_folded(&ToolListKey::new(caller, session, None))
+        !lock_mutex(&self.tool_search.lists).has_folded(&ToolListKey::new(caller, session, None))
     }
 
     /// Returns true if `call` names a tool of the shortened list that its client received.
     pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
         let CallMetadata { session, client, .. } = &call.metadata;
         let key = ToolListKey::new(&call.caller, session.as_ref(), *client);
-        let Some(SentToolListContent::Folded(tools)) = self.tool_search.lists().find(&key) else {
+        let Some(SentToolListContent::Folded(tools)) =
+            lock_mutex(&self.tool_search.lists).find(&key)
+        else {
             return false;
         };
         let name = fold_name(&call.tool);
@@ -201,12 +203,12 @@ impl Gate {
             return SentToolListContent::Whole(Arc::default());
         }
         let key = ToolListKey::new(caller, session, client);
-        if let Some(known) = self.tool_search.lists().find(&key) {
+        if let Some(known) = lock_mutex(&self.tool_search.lists).find(&key) {
             return known;
         }
         let catalog = self.catalog.snapshot();
         let owner = (CallerVisibilityKey::new(caller), client.map(|client| client.name));
-        let was_folded = self.tool_search.lists().folded.contains(&owner);
+        let was_folded = lock_mutex(&self.tool_search.lists).folded.contains(&owner);
         let folded = self.fold_list(&catalog, caller, client, was_folded);
         let is_folded = folded.is_some();
         let decision = folded.map_or_else(
@@ -214,14 +216,14 @@ impl Gate {
                 // Questions of other callers are never shown.
                 ToolSearchMemoryScope::Shared => SentToolListContent::Whole(Arc::default()),
                 scope => {
-                    let memory = self.tool_search.memory();
+                    let memory = lock_mutex(&self.tool_search.memory);
                     SentToolListContent::Whole(memory.learned(scope, caller, session))
                 }
             },
             SentToolListContent::Folded,
         );
         let is_complete = self.catalog.is_complete();
-        let mut lists = self.tool_search.lists();
+        let mut lists = lock_mutex(&self.tool_search.lists);
         // While an upstream is missing, a list may be whole only because of that, and a list for
         // the whole day would lack its favourites.
         if (is_folded && session.is_some()) || is_complete {

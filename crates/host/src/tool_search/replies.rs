@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallError, ContentBlock, ResultText, ToolCall, ToolOutput, ToolRunStatus, fold_name,
+    CallError, ContentBlock, ResultText, ToolCall, ToolOutput, ToolRunStatus, fold_name, lock_mutex,
 };
 use toolgate_tool_search::{lean_schema, signature, skeleton};
 
@@ -111,7 +111,7 @@ pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
     let name = fold_name(spec.id.as_str());
     let session = call.metadata.session.as_ref();
     let tool = ShownToolVersion::new(&entry);
-    let was_sent = gate.tool_search.shown().note_schema(&call.caller, session, tool);
+    let was_sent = lock_mutex(&gate.tool_search.shown).note_schema(&call.caller, session, tool);
     let schema = lean_schema(&spec.input_schema).to_string();
     let arguments = match (was_sent, schema.len() <= SCHEMA_BYTES_MAX) {
         (true, _) => {

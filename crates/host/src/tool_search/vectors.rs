@@ -1,12 +1,12 @@
 //! Computes the vectors of tool descriptions with a sentence model, in the background.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use blake3::Hash;
 use foldhash::HashMap;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::BoxFuture;
+use toolgate_contract::{BoxFuture, lock_mutex};
 
 /// Longest time that a tool search waits for the vector of its query.
 const QUESTION_WAIT: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl ToolVectors {
         self.make_missing(sentences, &hashes);
         let asked = self.0.model.embed_question(question.to_owned());
         let asked = tokio::time::timeout(QUESTION_WAIT, asked).await.ok()?.ok()?;
-        let known = self.0.known();
+        let known = lock_mutex(&self.0.known);
         let cosine = |hash: &Hash| {
             let vector = known.get(hash)?;
             Some(vector.iter().zip(&asked).map(|(a, b)| a * b).sum())
@@ -68,22 +68,16 @@ impl ToolVectors {
     /// already.
     fn make_missing(&self, sentences: &[String], hashes: &[Hash]) {
         let missing: Vec<(Hash, String)> = {
-            let known = self.0.known();
+            let known = lock_mutex(&self.0.known);
             let pairs = hashes.iter().zip(sentences).filter(|(hash, _)| !known.contains_key(*hash));
             pairs.map(|(hash, text)| (*hash, text.clone())).collect()
         };
-        let mut task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock_mutex(&self.0.task);
         if missing.is_empty() || task.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
         let making = make_vectors(Arc::downgrade(&self.0), missing);
         *task = Some(AbortOnDropHandle::new(tokio::spawn(making)));
-    }
-}
-
-impl ToolVectorState {
-    fn known(&self) -> MutexGuard<'_, HashMap<Hash, Arc<[f32]>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +94,7 @@ async fn make_vectors(state: Weak<ToolVectorState>, missing: Vec<(Hash, String)>
                 return;
             }
         };
-        let mut known = state.known();
+        let mut known = lock_mutex(&state.known);
         if known.len() + batch.len() > VECTORS_MAX {
             // Vectors of tools that are gone are not worth a search for them.
             known.clear();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::anyhow;
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, lock_mutex};
 use toolgate_host::{Catalog, Gate, Host, RejectedTool, SchemaRegistry, SettingsDigests};
 use toolgate_toolsets::{commands, files};
 use toolgate_world::ProcessRunner;
@@ -18,7 +18,6 @@ use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, LoadedConfig, environment};
 use crate::console::{ConsoleWorkspaceAccess, SettingsPreview};
 use crate::identity::Authenticator;
-use crate::sync::lock_mutex;
 use crate::telemetry::{self, StagedLogLevel};
 use crate::upstreams::{self, UpstreamCatalog};
 

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use toolgate_contract::lock_mutex;
 use toolgate_host::AuditIndex;
-
-use crate::sync::lock_mutex;
 
 /// Maximum time for which a console page waits for the result of a query.
 const WAIT_MAX: Duration = Duration::from_secs(5);

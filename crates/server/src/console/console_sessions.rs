@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
-use toolgate_contract::{Caller, FrameMetadata};
+use toolgate_contract::{Caller, FrameMetadata, lock_mutex};
 
 use crate::config::ApiKeyDigest;
 use crate::sessions::waiting_questions::{InteractiveCallDescription, WaitingQuestion};
-use crate::sync::lock_mutex;
 
 /// Name of the cookie of console sessions.
 const COOKIE: &str = "toolgate_console";

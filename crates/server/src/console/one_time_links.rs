@@ -11,10 +11,10 @@ use std::sync::Mutex;
 use anyhow::Context;
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
+use toolgate_contract::lock_mutex;
 
 use crate::config::state_folder;
 use crate::owned_files::{self, OwnedFileSymlinkPolicy};
-use crate::sync::lock_mutex;
 
 /// Time for which a one-time link to the console is valid, in seconds.
 const VALIDITY_S: i64 = 600;

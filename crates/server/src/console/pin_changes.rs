@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
-
-use crate::sync::lock_mutex;
+use toolgate_contract::lock_mutex;
 
 /// Time for which the console reuses a comparison of tools with their pins. A comparison is costly,
 /// because it reads the definitions of all tools.

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolgate_contract::BoxFuture;
-
-use crate::sync::lock_mutex;
+use toolgate_contract::{BoxFuture, lock_mutex};
 
 /// Longest time for which a console action waits for the outcome of a reconnection. After that
 /// time, the page shows that the upstream is still connecting.

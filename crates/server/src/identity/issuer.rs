@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tokio::sync::watch;
-use toolgate_contract::strip_byte_order_mark_bytes;
+use toolgate_contract::{lock_mutex, strip_byte_order_mark_bytes};
 use toolgate_net::HttpUrl;
 use toolgate_world::HttpFetcher;
 
 use super::jwks::JwkSet;
 use crate::config::oauth;
-use crate::sync::lock_mutex;
 
 /// Time limit for one answer of a token issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use jiff::Timestamp;
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, lock_mutex};
 use toolgate_world::root::EntryFingerprint;
 
 use crate::config::key_file::KeyFileContent;
 use crate::config::{ApiKey, ApiKeyDigest, Config, key_file, parse_digest};
 use crate::owned_files;
-use crate::sync::lock_mutex;
 
 /// Shortest time between two checks whether the key file has changed. An arriving request causes a
 /// check.

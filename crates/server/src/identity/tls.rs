@@ -11,11 +11,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
+use toolgate_contract::lock_mutex;
 use toolgate_world::root::EntryFingerprint;
 
 use crate::config::ServerSection;
 use crate::owned_files::{self, OwnedFileSymlinkPolicy};
-use crate::sync::lock_mutex;
 
 /// Shortest time between two checks whether the TLS files have changed. A connecting client causes
 /// a check.

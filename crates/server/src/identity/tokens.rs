@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use toolgate_contract::{Caller, CallerKind};
+use toolgate_contract::{Caller, CallerKind, lock_mutex};
 use toolgate_world::HttpFetcher;
 
 use super::issuer::TokenIssuer;
 use super::jwks::JwkSet;
 use super::jws::{UnverifiedToken, is_present};
 use crate::config::{ApiKeyDigest, Config};
-use crate::sync::lock_mutex;
 
 /// Tolerated difference between the clocks of the token issuer and this server, in seconds.
 const LEEWAY_S: f64 = 60.0;

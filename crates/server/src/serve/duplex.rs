@@ -11,13 +11,12 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::{Caller, Reply};
+use toolgate_contract::{Caller, Reply, lock_mutex};
 use toolgate_transports::http::{OutgoingResponse, ReceivedRequest, ServerSentEvent};
 
 use crate::serve::lines::LineStreamLimits;
 use crate::sessions::client::ConnectedClient;
 use crate::sessions::session::ClientSession;
-use crate::sync::lock_mutex;
 
 /// Open duplex conversations (the HTTP+SSE transport of MCP), by id. Clones share the
 /// conversations.

@@ -17,7 +17,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tokio::sync::mpsc;
 use toolgate_budget::InputMemoryReservation;
-use toolgate_contract::{BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply};
+use toolgate_contract::{
+    BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply, lock_mutex,
+};
 use toolgate_dialects::{
     AcceptedResponseMode, Dialect, DisconnectEffect, FrameRefusal, HttpSseRequestKind, ParsedFrame,
     PendingHostRequest, WebSocketPurpose,
@@ -38,7 +40,6 @@ use crate::sessions::detachable::DetachableWork;
 use crate::sessions::frame_actions::{FrameAction, FrameToolCalls, RequestedMessageStream};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::session::{AcceptedCall, CallEventDestination, ClientSession};
-use crate::sync::lock_mutex;
 use call_event_stream::{CallEventStream, StreamedCallState};
 use responses::{
     batch_reply, event_feed, finished_response, notification_response, reply_or_accepted,

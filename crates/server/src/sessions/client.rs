@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_budget::{InputMemoryOwner, InputMemoryReservation};
 use toolgate_contract::{
     CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolErrorKind,
+    lock_mutex,
 };
 use toolgate_dialects::{
     ChangeSubscription, DisconnectEffect, FrameRefusal, ParsedFrame, PendingHostRequest,
@@ -21,7 +22,6 @@ use toolgate_transports::http::websocket::WebSocketMessageMemory;
 use crate::sessions::detachable::{DetachableWorkState, run_or_spawn};
 use crate::sessions::frame_actions::{FrameAction, FrameToolCalls, RequestedMessageStream};
 use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
-use crate::sync::lock_mutex;
 
 /// Maximum number of messages that wait to be written to a client. At this number, calls wait
 /// before they queue their answers.

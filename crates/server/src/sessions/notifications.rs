@@ -9,13 +9,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use toolgate_contract::{
     CallError, CallMetadata, Caller, ChangeFilter, HostAnswer, HostRequest, JobEvent, JobEventKind,
-    JobEventStream, JobSnapshot, JobStreamItem, KeepActiveGuard, ServerChange,
+    JobEventStream, JobSnapshot, JobStreamItem, KeepActiveGuard, ServerChange, lock_mutex,
 };
 use toolgate_dialects::ChangeNotificationEncoder;
 use toolgate_host::{Host, IncomingRequest};
 
 use super::job_streams::send_some;
-use crate::sync::lock_mutex;
 
 /// Maximum number of resources that one client may subscribe to.
 const WATCHED_MAX: usize = 1024;

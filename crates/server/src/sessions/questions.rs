@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
-    QuestionSender, ToolError, ToolErrorKind, ToolFuture,
+    QuestionSender, ToolError, ToolErrorKind, ToolFuture, lock_mutex,
 };
 use toolgate_dialects::{AnswerEncoder, ClientQuestionResponse};
 
@@ -16,7 +16,6 @@ use crate::sessions::session::CallEventDestination;
 use crate::sessions::waiting_questions::{
     InteractiveCallDescription, WaitingQuestionEntry, WaitingQuestions,
 };
-use crate::sync::lock_mutex;
 
 /// Open questions of running calls to one client.
 pub(crate) struct SessionQuestions {

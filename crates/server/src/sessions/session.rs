@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     BoxFuture, CallError, CallEvent, CallEventSink, CallMetadata, Caller, HostAnswer, HostRequest,
-    MessageFrame, QuestionAsker, Reply, ToolError,
+    MessageFrame, QuestionAsker, Reply, ToolError, lock_mutex, try_lock_mutex,
 };
 use toolgate_dialects::{
     AcceptedResponseMode, AnswerEncoder, ChangeSubscription, ClientConversation,
@@ -28,7 +28,6 @@ use crate::sessions::questions::{SessionQuestionSender, SessionQuestions};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::streams::SessionEventStreams;
 use crate::sessions::waiting_questions::InteractiveCallDescription;
-use crate::sync::{lock_mutex, try_lock_mutex};
 
 /// Longest message that is parsed on a thread that serves calls, in bytes. Longer messages are
 /// parsed on threads of low priority.

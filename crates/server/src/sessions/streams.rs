@@ -15,9 +15,8 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use toolgate_contract::lock_mutex;
 use toolgate_transports::http::ServerSentEvent;
-
-use crate::sync::lock_mutex;
 
 /// Maximum number of events that a resumable stream keeps. At this number, a new event replaces the
 /// oldest event.

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use toolgate_contract::{Caller, ClientQuestion, ElicitationAnswer, HostRequest};
+use toolgate_contract::{Caller, ClientQuestion, ElicitationAnswer, HostRequest, lock_mutex};
 use toolgate_host::forwarded_tool;
-
-use crate::sync::lock_mutex;
 
 /// Description of a call that may ask its client questions.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fmt::{self, Error, Write};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use toolgate_contract::ToolId;
+use toolgate_contract::{ToolId, lock_mutex, lock_read, lock_write};
 use toolgate_host::{CallTarget, HostLoadGauges, ObservedCallStart};
 use toolgate_upstream::Upstreams;
 
@@ -69,7 +69,7 @@ impl fmt::Debug for ServerLoadCollector {
 
 impl Collector for ServerLoadCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = lock_mutex(&self.load);
         let Some(load) = &*load else { return Ok(()) };
         match self.row.source {
             MetricValueSource::Calls
@@ -223,10 +223,10 @@ impl CallMetrics {
     /// Returns the metrics label of the caller `name`: the name itself, or [`OTHER_CALLERS`] if too
     /// many callers already have labels.
     fn caller_label(&self, name: &Arc<str>) -> Arc<str> {
-        if self.callers.read().unwrap_or_else(PoisonError::into_inner).contains(name) {
+        if lock_read(&self.callers).contains(name) {
             return name.clone();
         }
-        let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = lock_write(&self.callers);
         if callers.len() >= CALLERS_MAX && !callers.contains(name) {
             return OTHER_CALLERS.into();
         }
@@ -258,7 +258,7 @@ impl CallMetrics {
         let upstreams = self.upstreams.as_ref().map(Upstreams::states).unwrap_or_default();
         let started_at_s = self.started_at_s;
         let load = ServerLoad { started_at_s, host, connections, spans, upstreams };
-        *self.load.lock().unwrap_or_else(PoisonError::into_inner) = Some(load);
+        *lock_mutex(&self.load) = Some(load);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use toolgate_contract::AnyTool;
+use toolgate_contract::{AnyTool, lock_mutex};
 use toolgate_host::Host;
 use toolgate_upstream::pins::{PinLock, PinMismatchReaction, PinPolicy};
 use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamSettingsByName};
@@ -17,7 +17,6 @@ use toolgate_world::root::EntryFingerprint;
 
 use super::log_refused_tools;
 use crate::owned_files::stamp_of;
-use crate::sync::lock_mutex;
 use crate::upstreams::pins;
 
 /// Cache of upstreams' tool lists, connected to a host's catalog.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind, lock_mutex};
 
 use super::CiContext;
 use super::build_tool::{BuildTool, ProjectAction};
@@ -248,7 +248,7 @@ impl CiContext {
         }
         let reader =
             Mutex::new(OutputParserState::new(project.kind, verb, FAILURES_MAX, output_bytes));
-        let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || lock_mutex(&reader);
         let show = |stream, bytes: &[u8]| lock().read(stream, bytes);
         let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::new(ToolErrorKind::Unavailable, message),

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use toolgate_contract::{Caller, ToolError};
+use toolgate_contract::{Caller, ToolError, lock_mutex};
 
 use super::settings::StoredOutputLimits;
 use crate::counted::counted;
@@ -46,7 +46,7 @@ impl ProgramOutputStore {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id = format!("{:032x}", u128::from_be_bytes(random));
-        let mut runs = self.lock_runs();
+        let mut runs = lock_mutex(&self.runs);
         runs.push_back(StoredRunOutput { id: id.clone(), caller: caller.clone(), streams });
         loop {
             let largest = if stored_bytes(runs.iter()) > self.bytes_max {
@@ -68,7 +68,7 @@ impl ProgramOutputStore {
         caller: &Caller,
         id: &str,
     ) -> Result<Arc<CapturedProgramOutput>, ToolError> {
-        let runs = self.lock_runs();
+        let runs = lock_mutex(&self.runs);
         let run = runs.iter().find(|run| run.id == id && run.caller == *caller);
         run.map(|run| run.streams.clone()).ok_or_else(|| {
             ToolError::not_found(format!(
@@ -78,10 +78,6 @@ impl ProgramOutputStore {
                 counted(self.runs_max as u64, "cut output", "cut outputs")
             ))
         })
-    }
-
-    fn lock_runs(&self) -> MutexGuard<'_, VecDeque<StoredRunOutput>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

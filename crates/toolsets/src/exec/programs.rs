@@ -2,11 +2,11 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use toolgate_contract::{OutputStreamKind, ToolContext, ToolError, ToolErrorKind};
+use toolgate_contract::{OutputStreamKind, ToolContext, ToolError, ToolErrorKind, lock_mutex};
 
 use super::ExecSettings;
 use super::meter::OutputProgressParser;
@@ -152,7 +152,7 @@ impl WorkspaceProgramRunner {
             return self.processes.run(start, &ctx.cancel, &read).await;
         }
         let forwarder = Mutex::new(ProgramOutputForwarder::new(ctx, meter));
-        let forwarder = || forwarder.lock().unwrap_or_else(PoisonError::into_inner);
+        let forwarder = || lock_mutex(&forwarder);
         let watch = |stream, bytes: &[u8]| match show {
             Some(show) => forwarder().buffer(stream, &show(stream, bytes)),
             None => forwarder().buffer(stream, bytes),

@@ -6,9 +6,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, lock_mutex};
 
 use super::ReservedSearchThreads;
 use toolgate_world::Root;
@@ -124,7 +124,7 @@ impl ParallelWalkQueue {
     /// all tasks are done. The caller must create and drop a [`ParallelWalkTaskGuard`] for each
     /// task.
     fn next(&self) -> Option<ParallelWalkTask> {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         loop {
             if let Some(piece) = state.pieces.pop() {
                 state.busy_threads += 1;
@@ -145,16 +145,12 @@ impl ParallelWalkQueue {
             .map(|(name, _): &(OsString, EntryKind)| ParallelWalkTask::Folder(folder.child(name)));
         let rest = (ENTRIES_AT_ONCE..open.entries.len()).step_by(ENTRIES_AT_ONCE);
         let rest = rest.map(|from| ParallelWalkTask::Rest(folder.clone(), open.clone(), from));
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         let before = state.pieces.len();
         state.pieces.extend(inner.chain(rest));
         if state.pieces.len() > before {
             self.wake.notify_all();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ParallelWalkQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,7 +160,7 @@ struct ParallelWalkTaskGuard<'q>(&'q ParallelWalkQueue);
 
 impl Drop for ParallelWalkTaskGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = lock_mutex(&self.0.state);
         state.busy_threads -= 1;
         if state.busy_threads == 0 && state.pieces.is_empty() {
             self.0.wake.notify_all();

@@ -18,11 +18,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
-use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind, lock_mutex};
 use toolgate_search::embedder::EmbeddingRole;
 use toolgate_search::{DocumentFilter, Embedder, VectorSpace};
 
@@ -330,7 +330,7 @@ impl SearchService {
     }
 
     fn existing_collection(&self, key: &SearchableIndexKey) -> Option<Arc<SearchableIndex>> {
-        self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        lock_mutex(&self.collections).get(key).cloned()
     }
 
     /// Returns the index for `key`. On first use, opens the index and starts the task that updates
@@ -348,7 +348,7 @@ impl SearchService {
             SearchableIndexKey::Root(_) => self.open_root(name).await?,
         };
         let space = self.space().await.cloned();
-        let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut collections = lock_mutex(&self.collections);
         let new = || {
             let source = match key {
                 SearchableIndexKey::Workspace | SearchableIndexKey::Root(_) => {

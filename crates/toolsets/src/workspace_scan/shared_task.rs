@@ -1,10 +1,10 @@
 //! Runs a background task while at least one user needs its results.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::KeepActiveGuard;
+use toolgate_contract::{KeepActiveGuard, lock_mutex};
 
 /// A shared background task that runs while at least one [`KeepActiveGuard`] exists.
 #[derive(Default)]
@@ -17,7 +17,7 @@ impl SharedBackgroundTask {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = lock_mutex(&self.0);
         if let Some(running) = shared.upgrade() {
             return KeepActiveGuard::new(running);
         }

@@ -8,13 +8,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, lock_mutex};
 
 use super::occupancy::{OpenConnectionCounter, OpenConnectionGuard};
 
@@ -192,7 +192,7 @@ impl ConnectionSlots {
     }
 
     fn try_take(self: &Arc<Self>) -> Option<ConnectionSlot> {
-        let mut taken = self.lock_table();
+        let mut taken = lock_mutex(&self.table);
         while taken.slots.len() >= self.bounds.connections {
             let now = self.opened.elapsed();
             let going = taken.slots.iter().filter_map(|(number, place)| {
@@ -223,7 +223,7 @@ impl ConnectionSlots {
         self: &Arc<Self>,
         caller: Option<&Caller>,
     ) -> Option<LongStreamSlot> {
-        let mut taken = self.lock_table();
+        let mut taken = lock_mutex(&self.table);
         let known = taken.streams.iter().filter(|(caller, _)| caller.is_some());
         let all: usize = known.map(|(_, count)| count).sum();
         let own = taken.streams.get(&caller.cloned()).copied().unwrap_or_default();
@@ -240,10 +240,6 @@ impl ConnectionSlots {
         taken.streams.insert(caller.cloned(), own + 1);
         let _counted = self.bounds.occupancy.count_stream();
         Some(LongStreamSlot { slots: self.clone(), caller: caller.cloned(), _counted })
-    }
-
-    fn lock_table(&self) -> MutexGuard<'_, ConnectionSlotTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -272,7 +268,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.slots.lock_table().slots.remove(&self.number);
+        lock_mutex(&self.slots.table).slots.remove(&self.number);
         self.slots.changed.notify_one();
     }
 }
@@ -357,7 +353,7 @@ impl LongStreamSlot {
 
 impl Drop for LongStreamSlot {
     fn drop(&mut self) {
-        let mut taken = self.slots.lock_table();
+        let mut taken = lock_mutex(&self.slots.table);
         match taken.streams.get_mut(&self.caller) {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) | None => drop(taken.streams.remove(&self.caller)),
@@ -455,7 +451,7 @@ mod tests {
         let _other = waiting.await.unwrap();
         assert!(is_evicted(&slot));
         drop((turn, slot));
-        assert_eq!(slots.lock_table().slots.len(), 1);
+        assert_eq!(lock_mutex(&slots.table).slots.len(), 1);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Handles HTTP requests: checks them, reads the body and passes them to the application.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
@@ -17,7 +17,7 @@ use toolgate_budget::{
     InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
     parsed_json_bytes,
 };
-use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply, lock_mutex};
 
 use super::connection_slots::{
     ConnectionSlot, ConnectionSlotLimits, ConnectionSlots, OpenHttpRequest,
@@ -210,8 +210,7 @@ impl RequestHandler {
             (OutgoingResponse::Socket(talk), Some(websocket)) => {
                 match self.slots.reserve_stream(is_authenticated.then_some(&caller)) {
                     Some(stream_slot) => {
-                        let mut pending =
-                            client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut pending = lock_mutex(&client.pending_socket);
                         let owner = InputMemoryOwner::for_client(&caller, client.peer.ip());
                         *pending = Some(PendingWebSocket { talk, upgrade, stream_slot, owner });
                         switching_response(&websocket)

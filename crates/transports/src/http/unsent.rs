@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use toolgate_contract::lock_mutex;
 
 /// Number of unsent bytes of each connection that do not count towards the limit of unsent bytes.
 const UNCOUNTED_UNSENT_BYTES: usize = 64 << 10;
@@ -53,7 +54,7 @@ impl UnsentByteCounter {
 
     /// Opens the account of unsent bytes of a new connection.
     pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentBytesAccount> {
-        let mut held = self.lock_state();
+        let mut held = lock_mutex(&self.state);
         held.next_number += 1;
         let number = held.next_number;
         let unsent = self.clone();
@@ -63,10 +64,6 @@ impl UnsentByteCounter {
             bytes: AtomicUsize::new(0),
             disconnect: CancellationToken::new(),
         })
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, UnsentBytesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,7 +94,7 @@ impl UnsentBytesAccount {
 
     fn count(&self, owed: usize, took: bool) {
         let now = Instant::now();
-        let mut held = self.unsent.lock_state();
+        let mut held = lock_mutex(&self.unsent.state);
         let UnsentBytesState { bytes_total: all, accounts: of, .. } = &mut *held;
         let entry = of.entry(self.number).or_insert_with(|| UnsentConnectionBytes {
             bytes: 0,
@@ -138,7 +135,7 @@ impl UnsentBytesState {
 
 impl Drop for UnsentBytesAccount {
     fn drop(&mut self) {
-        let mut held = self.unsent.lock_state();
+        let mut held = lock_mutex(&self.unsent.state);
         if let Some(entry) = held.accounts.remove(&self.number) {
             held.bytes_total -= entry.bytes;
         }
@@ -180,7 +177,7 @@ mod tests {
         reads.add(1);
         assert!(is_disconnected(&reads));
         drop((stuck, more, reads, small));
-        let held = unsent.lock_state();
+        let held = lock_mutex(&unsent.state);
         assert_eq!((held.bytes_total, held.accounts.len()), (0, 0));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, available_parallelism};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate_contract::lock_mutex;
 
 /// Longest wait at shutdown for blocking tasks that cannot be cancelled.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_millis(200);
@@ -77,8 +78,7 @@ impl WorkerPool {
     pub fn end(self) {
         let Self(inner) = &self;
         inner.stop.cancel();
-        let threads =
-            std::mem::take(&mut *inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *lock_mutex(&inner.threads));
         for thread in threads {
             let _ = thread.join();
         }

@@ -1,10 +1,11 @@
 //! The tools of one connection that match their pins.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use toolgate_contract::lock_mutex;
 
 use super::LISTING_LIFETIME;
 use crate::pins::PinPolicy;
@@ -50,7 +51,7 @@ impl ConnectionPinChecks {
     /// Locks the checked tools. Clears them first if they are no longer valid after the upstream
     /// has announced `turn` changes.
     pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, PinCheckedTools> {
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = lock_mutex(&self.checked);
         if checked.since.is_some_and(|since| !since.is_valid_in(turn)) {
             *checked = PinCheckedTools::default();
         }

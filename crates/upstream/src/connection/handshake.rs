@@ -261,11 +261,11 @@ fn unsupported_revision(supported: &Value) -> UpstreamRequestFailure {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
 
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
-    use toolgate_contract::BoxFuture;
+    use toolgate_contract::{BoxFuture, lock_mutex};
 
     use super::*;
     use crate::server_requests::RefusingMessageReceiver;
@@ -292,9 +292,9 @@ mod tests {
                 let body: Value = serde_json::from_slice(&message.body).expect("a message");
                 let revision = body["params"]["protocolVersion"].as_str().unwrap_or_default();
                 let asked = format!("{} {revision}", message.method);
-                self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+                lock_mutex(&self.asked).push(asked);
                 let answer = {
-                    let mut all = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut all = lock_mutex(&self.answers);
                     let at = all.iter().position(|(method, _)| *method == message.method);
                     at.map(|at| all.remove(at).1)
                 };
@@ -352,7 +352,7 @@ mod tests {
             }
             Err(_) => Err("no answer".to_owned()),
         };
-        let asked = server.asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let asked = lock_mutex(&server.asked).clone();
         (agreed, asked)
     }
 

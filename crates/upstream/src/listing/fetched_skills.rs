@@ -1,9 +1,9 @@
 //! The skills of an upstream that were fetched one by one.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use toolgate_contract::Skill;
+use toolgate_contract::{Skill, lock_mutex};
 
 use super::skill_index;
 
@@ -17,7 +17,7 @@ pub(crate) struct FetchedSkills(Mutex<VecDeque<Skill>>);
 
 impl FetchedSkills {
     pub(crate) fn remember(&self, skill: Skill) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.0);
         all.retain(|one| one.uri != skill.uri);
         all.push_back(skill);
         if all.len() > FETCHED_MAX {
@@ -27,7 +27,7 @@ impl FetchedSkills {
 
     /// Returns the fetched skill whose folder contains `uri`, if there is one.
     pub(crate) fn skill_of(&self, uri: &str) -> Option<Skill> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock_mutex(&self.0);
         let found = all.iter().filter(|skill| skill_index::is_in_folder(skill, uri));
         found.max_by_key(|skill| skill.uri.len()).cloned()
     }

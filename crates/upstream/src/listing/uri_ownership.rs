@@ -1,10 +1,10 @@
 //! Decides which URIs belong to an upstream, and detects URIs that several upstreams claim.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use toolgate_contract::UriClaimStrength;
+use toolgate_contract::{UriClaimStrength, lock_mutex};
 
 use super::UpstreamListing;
 use super::skill_index::{SkillIndex, own_scheme};
@@ -22,7 +22,7 @@ impl UriOwnership {
     pub(crate) fn record(&self, name: &str, listing: &UpstreamListing) {
         let own = resource_uris(listing).chain(uri_templates(listing)).chain(skill_uris(listing));
         let own: BTreeSet<_> = own.map(str::to_owned).collect();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.0);
         let mut logged = 0;
         for (other, other_uris) in all.iter().filter(|(other, _)| *other != name) {
             for uri in

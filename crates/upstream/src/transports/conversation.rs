@@ -1,14 +1,14 @@
 //! A conversation over any two-way transport: pipes, HTTP+SSE or a WebSocket.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::{BoxFuture, KeepActiveGuard};
+use toolgate_contract::{BoxFuture, KeepActiveGuard, lock_mutex};
 use toolgate_net::{AnswerBusyPollState, TruncatedText};
 
 use super::in_flight::InFlightRequests;
@@ -60,7 +60,7 @@ type RequestAnswerSender = oneshot::Sender<Result<Box<RawValue>, UpstreamRequest
 impl UpstreamConversationState {
     /// Ends the conversation and fails all requests in flight with the reason `why`.
     pub(crate) fn end(&self, why: String) {
-        let mut reason = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reason = lock_mutex(&self.closed_reason);
         if reason.is_empty() {
             *reason = why;
         }
@@ -86,12 +86,12 @@ impl UpstreamConversationState {
     }
 
     fn closed_reason(&self) -> String {
-        let mut why = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut why = lock_mutex(&self.closed_reason).clone();
         for refused in self.refused_hosts() {
             let separator = if why.is_empty() { "" } else { "; " };
             why.push_str(&format!("{separator}refused host {}", refused.summary()));
         }
-        let output = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let output = lock_mutex(&self.last_words);
         let output = String::from_utf8_lossy(&output);
         let output = output.trim();
         match (why.is_empty(), output.is_empty()) {
@@ -220,7 +220,7 @@ impl UpstreamConversationState {
     /// Stores the end of the program's standard error output, to explain its exit.
     pub(crate) fn keep_error_output(&self, output: &[u8]) {
         self.in_flight.record_error_output(output);
-        let mut kept = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock_mutex(&self.last_words);
         kept.extend_from_slice(output);
         let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
         kept.drain(..over);

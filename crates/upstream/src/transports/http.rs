@@ -4,7 +4,7 @@ mod event_stream;
 mod request_guard;
 mod session;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::BoxFuture;
+use toolgate_contract::{BoxFuture, lock_read, lock_write};
 use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
 use toolgate_net::{AnswerBusyPollState, HttpClient, HttpUrl};
 
@@ -135,7 +135,7 @@ impl UpstreamHttpEndpoint {
             }
             None => drop(headers.insert(ACCEPT, fixed("text/event-stream"))),
         }
-        if let Some(session) = self.session.read().unwrap_or_else(PoisonError::into_inner).clone() {
+        if let Some(session) = lock_read(&self.session).clone() {
             headers.insert("mcp-session-id", session);
         }
         if let Some(revision) = self.revision() {
@@ -177,12 +177,12 @@ impl UpstreamHttpEndpoint {
             request.headers_mut().extend(last);
             Ok(request)
         };
-        let url = self.url.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let url = lock_read(&self.url).clone();
         let response = self.site.send(&self.client, url, make).await?;
         if let Some(RedirectTarget(redirected)) = response.extensions().get() {
             self.receiver.record_redirect(&redirected.without_query());
             if response.status().is_success() {
-                let mut url = self.url.write().unwrap_or_else(PoisonError::into_inner);
+                let mut url = lock_write(&self.url);
                 *url = redirected.clone();
             }
         }
@@ -198,7 +198,7 @@ impl UpstreamHttpEndpoint {
     }
 
     fn revision(&self) -> Option<&'static McpRevision> {
-        *self.revision.read().unwrap_or_else(PoisonError::into_inner)
+        *lock_read(&self.revision)
     }
 
     async fn exchange(
@@ -211,7 +211,7 @@ impl UpstreamHttpEndpoint {
         if message.method == "initialize"
             && let Some(session) = response.headers().get("mcp-session-id")
         {
-            *self.session.write().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
+            *lock_write(&self.session) = Some(session.clone());
         }
         let mut response = self.check_status(response).await?;
         let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(is_event_stream);
@@ -308,7 +308,7 @@ impl UpstreamHttpEndpoint {
         error: Option<&RpcResponseError>,
         body: &[u8],
     ) -> bool {
-        let has_id = || self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let has_id = || lock_read(&self.session).is_some();
         // If toolgate has no session id, a refusal may have any reason.
         let names_it = || match error {
             Some(error) => names_session(&error.error.message),
@@ -513,7 +513,7 @@ impl TransportConnection for HttpTransport {
     }
 
     fn set_revision(&self, revision: Option<&'static McpRevision>) {
-        *self.0.revision.write().unwrap_or_else(PoisonError::into_inner) = revision;
+        *lock_write(&self.0.revision) = revision;
     }
 
     fn start_listening(&self) {
@@ -548,7 +548,7 @@ impl TransportConnection for HttpTransport {
 
 impl Drop for HttpTransport {
     fn drop(&mut self) {
-        let session = self.0.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let session = lock_read(&self.0.session).is_some();
         let gone = self.0.gone.is_cancelled();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !session || gone {

@@ -2,10 +2,11 @@
 //! them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use toolgate_contract::lock_mutex;
 
 use crate::message::UpstreamRpcError;
 use crate::server_requests::ELICITATION_COMPLETE;
@@ -48,12 +49,8 @@ impl<T> InFlightRequests<T> {
         Self { all: Mutex::default(), abandoned: Mutex::default(), receiver }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, InFlightRequest<T>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn abandoned(&self) -> MutexGuard<'_, VecDeque<AbandonedUpstreamCall>> {
-        let mut all = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.abandoned);
         while all.front().is_some_and(|oldest| oldest.since.elapsed() >= ABANDONED_FOR) {
             all.pop_front();
         }
@@ -68,28 +65,28 @@ impl<T> InFlightRequests<T> {
     ) {
         let id = message.id.unwrap_or_default();
         let is_listen = message.is_listen();
-        self.all().insert(id, InFlightRequest { receiver, is_listen, data });
+        lock_mutex(&self.all).insert(id, InFlightRequest { receiver, is_listen, data });
     }
 
     /// Removes the request `id`, which is answered or abandoned.
     pub(super) fn remove(&self, id: u64) -> Option<T> {
-        self.all().remove(&id).map(|one| one.data)
+        lock_mutex(&self.all).remove(&id).map(|one| one.data)
     }
 
     /// Returns true if exactly one request is in flight, not counting those that only listen for
     /// notifications.
     pub(super) fn is_sole_request(&self) -> bool {
-        self.all().values().filter(|one| !one.is_listen).take(2).count() == 1
+        lock_mutex(&self.all).values().filter(|one| !one.is_listen).take(2).count() == 1
     }
 
     pub(super) fn remove_all(&self) -> Vec<T> {
-        self.all().drain().map(|(_, one)| one.data).collect()
+        lock_mutex(&self.all).drain().map(|(_, one)| one.data).collect()
     }
 
     /// Removes the request `id`, for which no caller waits any longer. Remembers the call of the
     /// request, because the call may still ask questions.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
-        let InFlightRequest { receiver, is_listen, data } = self.all().remove(&id)?;
+        let InFlightRequest { receiver, is_listen, data } = lock_mutex(&self.all).remove(&id)?;
         // Requests that belong to no caller cause no questions.
         if let Some(caller) = receiver.caller().filter(|_| !is_listen) {
             let mut all = self.abandoned();
@@ -109,7 +106,7 @@ impl<T> InFlightRequests<T> {
     /// Records that the upstream sent a request of `method`, if a call that may have caused the
     /// request is in flight.
     pub(super) fn note_server_request(&self, method: &str) {
-        let works = || self.all().values().any(|one| !one.is_listen);
+        let works = || lock_mutex(&self.all).values().any(|one| !one.is_listen);
         if method != "ping" && works() {
             self.receiver.record_question();
         }
@@ -123,7 +120,7 @@ impl<T> InFlightRequests<T> {
     /// instead of `None`.
     fn question_receiver(&self, method: &str) -> Option<Arc<dyn MessageReceiver>> {
         let sole = {
-            let all = self.all();
+            let all = lock_mutex(&self.all);
             // Requests without a caller receive `roots/list` only.
             let may_ask = |one: &&InFlightRequest<T>| {
                 !one.is_listen && (method == "roots/list" || one.receiver.caller().is_some())
@@ -147,7 +144,7 @@ impl<T> InFlightRequests<T> {
     /// reason.
     fn record_unsupported(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
-            let all = self.all();
+            let all = lock_mutex(&self.all);
             let calls = all.values().filter(|one| one.receiver.caller().is_some());
             calls.map(|one| one.receiver.clone()).collect()
         };
@@ -165,7 +162,7 @@ impl<T> InFlightRequests<T> {
     /// Otherwise, returns none, because a caller must not read the log of a different caller.
     fn log_receivers(&self) -> Vec<Arc<dyn MessageReceiver>> {
         let calls: Vec<_> = {
-            let all = self.all();
+            let all = lock_mutex(&self.all);
             all.values()
                 .filter_map(|one| Some((one.receiver.caller()?, one.receiver.clone())))
                 .collect()
@@ -187,7 +184,8 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
     fn notify(&self, method: &str, params: &Value) {
         if method == "notifications/progress" {
             let token = params.get("progressToken").and_then(Value::as_u64);
-            let receiver = token.and_then(|id| Some(self.all().get(&id)?.receiver.clone()));
+            let receiver =
+                token.and_then(|id| Some(lock_mutex(&self.all).get(&id)?.receiver.clone()));
             if let Some(receiver) = receiver {
                 receiver.notify(method, params);
             }
@@ -198,7 +196,8 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
         }
         if method == ELICITATION_COMPLETE {
             // Each receiver knows which visits it requested.
-            let all: Vec<_> = self.all().values().map(|one| one.receiver.clone()).collect();
+            let all: Vec<_> =
+                lock_mutex(&self.all).values().map(|one| one.receiver.clone()).collect();
             all.iter().for_each(|receiver| receiver.notify(method, params));
         }
         self.receiver.notify(method, params);

@@ -1,6 +1,6 @@
 //! HTTP+SSE transport of 2024-11-05: messages arrive on one stream and are sent by POST.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use toolgate_contract::KeepActiveGuard;
+use toolgate_contract::{KeepActiveGuard, lock_read, lock_write};
 use toolgate_net::{AnswerBusyPollState, HttpClient, HttpUrl, SseParser};
 
 use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
@@ -183,11 +183,11 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> SseMessagePoster<P> {
     /// case, fails the request `id`, if the message is a request.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
-            let endpoint = self.endpoint.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let endpoint = lock_read(&self.endpoint).clone();
             let make = || Ok((self.request)(message.clone()));
             let mut response = self.site.send(&self.client, endpoint, make).await?;
             if let Some(RedirectTarget(redirected)) = response.extensions().get() {
-                let mut endpoint = self.endpoint.write().unwrap_or_else(PoisonError::into_inner);
+                let mut endpoint = lock_write(&self.endpoint);
                 *endpoint = redirected.clone();
             }
             let status = response.status();

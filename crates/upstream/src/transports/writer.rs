@@ -2,12 +2,13 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
+use toolgate_contract::lock_mutex;
 
 /// Writer of whole lines into a program's input pipe, in order.
 pub(super) struct PipeLineWriter {
@@ -57,7 +58,7 @@ impl PipeLineWriter {
 
     /// Accepts a line for writing that [`add_waiting`](Self::add_waiting) registered.
     pub(super) fn accept(&self, line: &[u8]) {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner).add(line);
+        lock_mutex(&self.buffer).add(line);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -68,10 +69,7 @@ impl PipeLineWriter {
 
     /// Writes all remaining bytes of accepted lines.
     pub(super) async fn write_rest(&self) -> io::Result<()> {
-        std::future::poll_fn(|cx| {
-            self.buffer.lock().unwrap_or_else(PoisonError::into_inner).poll_write(cx)
-        })
-        .await
+        std::future::poll_fn(|cx| lock_mutex(&self.buffer).poll_write(cx)).await
     }
 }
 

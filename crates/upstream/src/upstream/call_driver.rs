@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
     Caller, ClientQuestions, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
-    ToolFuture,
+    ToolFuture, lock_mutex,
 };
 use toolgate_dialects::mcp::upstream::{encode_answer, parse_question};
 
@@ -106,12 +106,8 @@ impl<T> Drop for AbortOnDropTask<T> {
 }
 
 impl SuspendedCalls {
-    fn lock(&self) -> MutexGuard<'_, SuspendedCallsByName> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn resume(&self, name: &str) -> Option<RunningUpstreamCall> {
-        self.lock().remove(name).map(|suspended| suspended.call)
+        lock_mutex(&self.0).remove(name).map(|suspended| suspended.call)
     }
 
     /// Drops one suspended call, so that a call of `caller` can use its connection.
@@ -120,7 +116,7 @@ impl SuspendedCalls {
     /// callers share the connections (`is_shared`), drops a call of the caller with the most
     /// suspended calls.
     pub(crate) fn evict_one(&self, caller: &Caller, is_shared: bool) {
-        let mut all = self.lock();
+        let mut all = lock_mutex(&self.0);
         let mut counts = HashMap::<_, usize>::new();
         all.values().for_each(|call| *counts.entry(&call.caller).or_default() += 1);
         let order = |call: &SuspendedCall| {
@@ -139,7 +135,7 @@ impl SuspendedCalls {
     /// Suspends a call of `caller`, and returns the name with which the client resumes it. Fails if
     /// too many calls are suspended.
     fn suspend(&self, caller: &Caller, running: RunningUpstreamCall) -> Result<String, ToolError> {
-        let mut all = self.lock();
+        let mut all = lock_mutex(&self.0);
         if all.len() >= SUSPENDED_MAX {
             let message = "too many calls are waiting for answers";
             return Err(ToolError::new(ToolErrorKind::Unavailable, message));
@@ -154,7 +150,7 @@ impl SuspendedCalls {
         let timer = tokio::spawn(async move {
             sleep(SUSPENDED_FOR).await;
             let Some(calls) = calls.upgrade() else { return };
-            let expired = calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&expiring);
+            let expired = lock_mutex(&calls).remove(&expiring);
             drop(expired);
         });
         let caller = caller.clone();

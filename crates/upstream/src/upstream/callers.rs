@@ -2,11 +2,13 @@
 //! token or connection.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blake3::{Hash, Hasher};
-use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, ToolErrorKind};
+use toolgate_contract::{
+    AnyTool, BearerToken, Caller, ToolContext, ToolError, ToolErrorKind, lock_mutex,
+};
 
 use super::{Upstream, UpstreamHost, UpstreamState};
 use crate::listing::UpstreamListing;
@@ -56,18 +58,15 @@ struct CallerUpstreamInstance {
 impl CallerUpstreamInstances {
     /// Closes the upstream instances of all callers and sessions.
     pub(super) fn close(&self) {
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *lock_mutex(&self.0));
         all.iter().for_each(|instance| instance.upstream.close());
     }
 
     /// Returns the state of each caller's or session's instance.
     pub(super) fn states(&self) -> impl Iterator<Item = UpstreamState> {
-        let all: Vec<_> = self.lock().iter().map(|instance| instance.upstream.clone()).collect();
+        let all: Vec<_> =
+            lock_mutex(&self.0).iter().map(|instance| instance.upstream.clone()).collect();
         all.into_iter().map(|upstream| upstream.state())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<CallerUpstreamInstance>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,7 +93,7 @@ impl Upstream {
             hasher.update(&part.len().to_le_bytes()).update(part.as_bytes());
         }
         let key = hasher.finalize();
-        let mut all = self.callers.lock();
+        let mut all = lock_mutex(&self.callers.0);
         let known =
             all.iter().position(|instance| instance.key == key).and_then(|at| all.remove(at));
         let instance = known.unwrap_or_else(|| {
@@ -119,7 +118,7 @@ impl Upstream {
     /// Closes the upstream instances of `session`, which has ended.
     pub(crate) fn end_session(&self, session: &str) {
         let mut ended = Vec::new();
-        self.callers.lock().retain(|instance| {
+        lock_mutex(&self.callers.0).retain(|instance| {
             let is_over = instance.session.as_deref() == Some(session);
             ended.extend(is_over.then(|| instance.upstream.clone()));
             !is_over

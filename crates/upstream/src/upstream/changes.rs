@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{KeepActiveGuard, ServerChange, ToolError};
+use toolgate_contract::{
+    KeepActiveGuard, ServerChange, ToolError, lock_mutex, lock_read, lock_write,
+};
 use toolgate_dialects::mcp::upstream::SessionModel;
 use toolgate_net::RetryBackoff;
 
@@ -42,7 +44,7 @@ impl Upstream {
     /// resources.
     pub(super) fn listen(&self, link: &Arc<UpstreamConnection>) {
         // The lock is held so that the later of two requests knows all watched URIs.
-        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listening = lock_mutex(&self.listening);
         let uris = self.watches.uris();
         let mut wanted = Map::new();
         for (capability, flag) in [
@@ -80,7 +82,7 @@ impl Upstream {
 
     /// Ends the listening request over the connection `link`, which is being closed.
     pub(super) fn stop_listening(&self, link: &Arc<UpstreamConnection>) {
-        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listening = lock_mutex(&self.listening);
         listening.take_if(|listening| listening.connection.ptr_eq(&Arc::downgrade(link)));
     }
 
@@ -102,7 +104,7 @@ impl Upstream {
 
     /// Returns true if any resource is watched.
     pub(super) fn is_watched(&self) -> bool {
-        !self.watches.lock().is_empty()
+        !lock_mutex(&self.watches.counts).is_empty()
     }
 
     /// Reconnects in the background while resources are watched, with growing pauses.
@@ -248,16 +250,12 @@ pub(super) struct ResourceWatchCounts {
 
 impl ResourceWatchCounts {
     pub(super) fn set_upstream(&self, upstream: &Arc<Upstream>) {
-        *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock_write(&self.upstream) = Arc::downgrade(upstream);
     }
 
     /// Returns the lock for subscription requests of `uri`.
     fn request_lock(&self, uri: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut all = self.request_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.request_locks);
         if let Some(one) = all.get(uri).and_then(Weak::upgrade) {
             return one;
         }
@@ -268,12 +266,12 @@ impl ResourceWatchCounts {
     }
 
     fn uris(&self) -> Vec<String> {
-        self.lock().keys().cloned().collect()
+        lock_mutex(&self.counts).keys().cloned().collect()
     }
 
     /// Adds a watcher of the resource `uri`. Returns true if the resource had no watchers before.
     fn add_watcher(&self, uri: &str) -> bool {
-        let mut all = self.lock();
+        let mut all = lock_mutex(&self.counts);
         let times = all.entry(uri.to_owned()).or_default();
         *times += 1;
         *times == 1
@@ -282,14 +280,14 @@ impl ResourceWatchCounts {
     /// Removes a watcher of the resource `uri`. Returns true if the resource has no watchers any
     /// more.
     fn remove_watcher(&self, uri: &str) -> bool {
-        let mut all = self.lock();
+        let mut all = lock_mutex(&self.counts);
         let Some(times) = all.get_mut(uri) else { return false };
         *times -= 1;
         *times == 0 && all.remove(uri).is_some()
     }
 
     fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.upstream.read().unwrap_or_else(PoisonError::into_inner).upgrade()
+        lock_read(&self.upstream).upgrade()
     }
 }
 
@@ -316,7 +314,7 @@ impl Drop for UpstreamResourceWatch {
         runtime.spawn(async move {
             let _lock = upstream.watches.request_lock(&uri).lock_owned().await;
             // Another caller may watch it by now.
-            if !upstream.watches.lock().contains_key(&uri) {
+            if !lock_mutex(&upstream.watches.counts).contains_key(&uri) {
                 let _ = upstream.subscribe(&link, &uri, false).await;
             }
         });
@@ -329,7 +327,7 @@ pub(super) struct ConnectionMessageReceiver(pub(super) Weak<Upstream>);
 impl ConnectionMessageReceiver {
     fn change_report(&self, change: impl FnOnce(&mut UpstreamStartReport)) {
         if let Some(upstream) = self.0.upgrade() {
-            change(&mut upstream.start_report.lock().unwrap_or_else(PoisonError::into_inner));
+            change(&mut lock_mutex(&upstream.start_report));
         }
     }
 }

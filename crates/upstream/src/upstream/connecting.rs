@@ -1,12 +1,14 @@
 //! Connects to an upstream and closes connections.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{QuestionSupport, ToolError, ToolErrorKind, fill_variables};
+use toolgate_contract::{
+    QuestionSupport, ToolError, ToolErrorKind, fill_variables, lock_mutex, lock_read, lock_write,
+};
 use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
 
 use super::changes::ConnectionMessageReceiver;
@@ -83,13 +85,13 @@ impl Upstream {
     /// Closes the upstream's connections as soon as no call uses them.
     pub(super) fn close_when_unused(&self) {
         self.dedicated.drop_idle();
-        let now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner).take();
-        drop(self.listening.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let now = lock_write(&self.shared_connection).take();
+        drop(lock_mutex(&self.listening).take());
         drop(now);
     }
 
     pub(super) fn live_connection(&self) -> Option<Arc<UpstreamConnection>> {
-        let now = self.shared_connection.read().unwrap_or_else(PoisonError::into_inner);
+        let now = lock_read(&self.shared_connection);
         now.clone().filter(|link| !link.transport.closed().is_cancelled())
     }
 
@@ -146,8 +148,7 @@ impl Upstream {
             Ok(_) if is_closed => Err(self.unavailable("the server is shutting down")),
             Ok(link) => {
                 let link = Arc::new(link);
-                *self.shared_connection.write().unwrap_or_else(PoisonError::into_inner) =
-                    Some(link.clone());
+                *lock_write(&self.shared_connection) = Some(link.clone());
                 if self.closed.load(Ordering::Acquire) {
                     self.close_when_unused();
                     return Err(self.unavailable("the server is shutting down"));
@@ -223,8 +224,7 @@ impl Upstream {
             None => None,
             Some(name) => Some(revision_named(name)?),
         };
-        *self.start_report.lock().unwrap_or_else(PoisonError::into_inner) =
-            UpstreamStartReport::default();
+        *lock_mutex(&self.start_report) = UpstreamStartReport::default();
         let transport = self.open_transport(receiver.clone()).await?;
         match UpstreamConnection::negotiate(transport.clone(), wanted, capabilities, &receiver)
             .await
@@ -385,7 +385,7 @@ impl Upstream {
     /// Removes the connection `link`, unless a call uses it exclusively. Returns true if the
     /// connection was the current one or an idle one.
     fn forget_connection(&self, link: &Arc<UpstreamConnection>) -> bool {
-        let mut now = self.shared_connection.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = lock_write(&self.shared_connection);
         let was_now = now.take_if(|now| Arc::ptr_eq(now, link)).is_some();
         drop(now);
         self.stop_listening(link);

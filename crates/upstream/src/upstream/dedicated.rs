@@ -4,10 +4,10 @@
 //! only once, in the handshake. Therefore calls with questions need their own connections.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use toolgate_contract::{Caller, QuestionSupport, ToolError};
+use toolgate_contract::{Caller, QuestionSupport, ToolError, lock_mutex};
 
 use crate::connection::UpstreamConnection;
 use crate::upstream::Upstream;
@@ -80,7 +80,7 @@ impl PerCallConnectionPool {
     /// Removes an idle connection for the callers `fit` from the pool, and returns it. Returns
     /// `None` if there is none.
     fn idle(&self, fit: &DedicatedConnectionScope) -> Option<Arc<UpstreamConnection>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock_mutex(&self.idle);
         idle.retain(|(_, link)| !link.transport.closed().is_cancelled());
         let at = idle.iter().rposition(|(of, _)| of == fit)?;
         idle.remove(at).map(|(_, link)| link)
@@ -89,7 +89,7 @@ impl PerCallConnectionPool {
     /// Puts a connection into the pool for reuse by the callers `fit`. Drops the oldest idle
     /// connection if there are too many.
     fn keep(&self, fit: DedicatedConnectionScope, link: Arc<UpstreamConnection>) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock_mutex(&self.idle);
         idle.push_back((fit, link));
         if idle.len() > self.connections_max {
             idle.pop_front();
@@ -98,7 +98,7 @@ impl PerCallConnectionPool {
 
     /// Removes the connection `link` if it is idle. Returns true if `link` was removed.
     pub(crate) fn remove_idle(&self, link: &Arc<UpstreamConnection>) -> bool {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock_mutex(&self.idle);
         let before = idle.len();
         idle.retain(|(_, one)| !Arc::ptr_eq(one, link));
         idle.len() < before
@@ -112,7 +112,7 @@ impl PerCallConnectionPool {
 
     /// Drops the idle dedicated connections.
     pub(crate) fn drop_idle(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock_mutex(&self.idle).clear();
     }
 }
 

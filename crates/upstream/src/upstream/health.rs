@@ -1,8 +1,9 @@
 //! Remembers since when an upstream is reachable or not, and logs each change.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use jiff::Timestamp;
+use toolgate_contract::lock_mutex;
 
 /// Reachability of an upstream, as the last attempts to reach it have shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,14 +31,14 @@ struct UpstreamHealthState {
 impl UpstreamHealthLog {
     /// Returns the current reachability of the upstream.
     pub(super) fn current(&self) -> UpstreamHealth {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).health.clone()
+        lock_mutex(&self.0).health.clone()
     }
 
     /// Records an attempt to reach the upstream `name`. Logs a line if the upstream is connected,
     /// fails for a new reason, or has recovered. Logs failures for the same reason at growing
     /// intervals.
     pub(super) fn record(&self, name: &str, attempt: Result<(), &str>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock_mutex(&self.0);
         let UpstreamHealthState { health, failed_attempts } = &mut *state;
         match attempt {
             Ok(()) if health.is_failing == Some(true) => {
@@ -66,7 +67,7 @@ impl UpstreamHealthLog {
 
     /// Records that the connection to the upstream broke, which was logged already.
     pub(super) fn record_disconnected(&self, why: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).health.set(Err(why));
+        lock_mutex(&self.0).health.set(Err(why));
     }
 }
 

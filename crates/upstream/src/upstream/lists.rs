@@ -1,12 +1,12 @@
 //! Waits for the listing of an upstream, refreshes it and announces its changes.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{AnyTool, ServerChange, fold_name};
+use toolgate_contract::{AnyTool, ServerChange, fold_name, lock_mutex, lock_write};
 use toolgate_dialects::mcp::upstream::SessionModel;
 
 use super::failures::duration_text;
@@ -181,8 +181,7 @@ impl Upstream {
                     break;
                 }
                 let Some(link) = this.live_connection() else { break };
-                let announced =
-                    this.announced.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
+                let announced = lock_mutex(&this.announced).split_off(0);
                 match this.list_over(&link).await {
                     Ok((listing, good_for)) => {
                         let has_changed = this.update_listing(listing, announced);
@@ -233,7 +232,7 @@ impl Upstream {
                 this.refresh();
             }
         });
-        let mut scheduled = self.scheduled_refresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scheduled = lock_mutex(&self.scheduled_refresh);
         *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
@@ -265,9 +264,9 @@ impl Upstream {
             }
             if before.skills != listing.skills {
                 let index = Arc::new(SkillIndex::from_listing(&self.name, &listing));
-                *self.skills.write().unwrap_or_else(PoisonError::into_inner) = index;
+                *lock_write(&self.skills) = index;
             }
-            let mut stored = self.listing.write().unwrap_or_else(PoisonError::into_inner);
+            let mut stored = lock_write(&self.listing);
             *stored = Arc::new(listing);
             self.has_listed.store(true, Ordering::Release);
         }
@@ -292,7 +291,7 @@ impl Upstream {
     /// Marks an upstream that is replaced or removed. Running calls finish, but the upstream no
     /// longer changes the catalog.
     pub(crate) fn retire(&self) {
-        let _known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let _known = lock_mutex(&self.tools);
         self.retired.store(true, Ordering::Release);
     }
 
@@ -315,7 +314,7 @@ impl Upstream {
             }
             return;
         }
-        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut announced = lock_mutex(&self.announced);
         if !announced.contains(&change) {
             announced.push(change);
         }
@@ -335,7 +334,7 @@ impl Upstream {
 
     /// Returns the reason why calls of the tool `name` are refused, or `None` if they are not.
     pub(crate) fn withheld_reason(&self, name: &str) -> Option<String> {
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let tools = lock_mutex(&self.tools);
         let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
             return Some(format!("`{name}` of the upstream `{}` no longer exists", self.name));
         };
@@ -344,7 +343,7 @@ impl Upstream {
 
     /// Returns true if the upstream has listed its tools and offers exactly the tool `served`.
     pub(crate) fn offers(&self, served: &ServedUpstreamTool) -> bool {
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let tools = lock_mutex(&self.tools);
         let offers_listed = self.offers_listed.load(Ordering::Acquire);
         offers_listed && tools.iter().any(|tool| tool.served() == served)
     }
@@ -353,7 +352,7 @@ impl Upstream {
     /// offer under the same names. The other tools stay available until the new connection has
     /// listed its own.
     pub(crate) fn withdraw_tools_before(&self, settings: &UpstreamSettings) {
-        let known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock_mutex(&self.tools);
         let has_same_names = self.settings.prefix == settings.prefix;
         let kept = known.iter().filter(|tool| has_same_names && settings.offers_tool(tool.name()));
         let kept = kept.map(|tool| tool.clone() as Arc<dyn AnyTool>).collect();
@@ -363,7 +362,7 @@ impl Upstream {
     /// Withdraws the tools of the replaced upstream that stayed available, because listing the
     /// tools of this upstream failed.
     fn withdraw_carried_tools(&self) {
-        let mut listing = self.listing.write().unwrap_or_else(PoisonError::into_inner);
+        let mut listing = lock_write(&self.listing);
         if self.has_listed.load(Ordering::Acquire) || listing.tools.is_empty() {
             return;
         }
@@ -373,14 +372,14 @@ impl Upstream {
     }
 
     fn is_offered(&self) -> bool {
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let tools = lock_mutex(&self.tools);
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
     /// Puts the upstream's listed tools into the server's catalog. Reuses unchanged tools.
     pub(crate) fn offer(&self) {
         // The lock is held until the tools are offered, so that the later list wins.
-        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock_mutex(&self.tools);
         if self.retired.load(Ordering::Acquire) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Connection of a program to its forwarder, which is an HTTP proxy with `CONNECT`.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::HOST;
@@ -16,6 +16,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use toolgate_contract::lock_mutex;
 
 use super::gate::{ForwarderDestination, ForwarderHostPolicy};
 use super::http_messages::{
@@ -70,7 +71,7 @@ pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderHostP
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()
         .await;
-    let pending = state.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let pending = lock_mutex(&state.tunnel).take();
     if let (Ok(()), Some(PendingTunnel { client, server, target })) = (served, pending)
         && let Ok(client) = client.await
         && let Ok(parts) = client.downcast::<TokioIo<TcpStream>>()
@@ -108,7 +109,7 @@ impl ForwarderConnection {
             false => Some(self.gate.connect(&target).await.map_err(failure_answer)?),
         };
         let client = hyper::upgrade::on(&mut request);
-        let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tunnel = lock_mutex(&self.tunnel);
         *tunnel = Some(PendingTunnel { client, server, target });
         Ok(Response::new(Either::Right(Full::default())))
     }
@@ -151,7 +152,7 @@ impl ForwarderConnection {
         let (mut sender, connection) =
             builder.handshake(TokioIo::new(stream)).await.map_err(lost)?;
         {
-            let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut servers = lock_mutex(&self.servers);
             while servers.try_join_next().is_some() {}
             servers.spawn(async move {
                 // The sender or the body reports the error.

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Cursor};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, AlertDescription};
+use toolgate_contract::lock_mutex;
 
 use super::gate::{ForwarderDestination, ForwarderHostPolicy};
 use super::http_messages::{
@@ -232,7 +233,7 @@ impl TlsInspectedTunnel {
         builder.preserve_header_case(true).max_buf_size(HTTP_BUFFER_BYTES);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|err| failed(err.to_string()))?;
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock_mutex(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             // The sender or the body reports the error.

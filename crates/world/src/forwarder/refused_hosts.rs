@@ -1,10 +1,11 @@
 //! The hosts to which a forwarder refused connections, and how often.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use toolgate_contract::lock_mutex;
 
 /// The maximum number of refused hosts that a run reports. Further hosts are counted together.
 const HOSTS_MAX: usize = 32;
@@ -52,7 +53,7 @@ impl RefusedHosts {
     /// Adds one to the count of refused attempts of the program to reach `host`, with the reason
     /// `why`. `allow` is the change of the settings that would allow the host.
     pub(super) fn count(&self, host: &str, why: String, allow: Option<String>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock_mutex(&self.0);
         let is_known = all.contains_key(host);
         let key = if is_known || all.len() < HOSTS_MAX { host } else { OTHER_HOSTS };
         let (why, allow) = match key {
@@ -70,7 +71,7 @@ impl RefusedHosts {
 
     /// Returns all refused hosts in alphabetical order.
     pub(super) fn list(&self) -> Vec<RefusedHost> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        lock_mutex(&self.0).values().cloned().collect()
     }
 }
 

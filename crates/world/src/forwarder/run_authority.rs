@@ -1,7 +1,7 @@
 //! The certificate authority of one run of a program, with which its forwarder decrypts TLS.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +14,7 @@ use rcgen::{
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use toolgate_contract::lock_mutex;
 
 /// The maximum number of hosts whose certificates are kept for later connections. Further hosts get
 /// a new certificate for each connection.
@@ -56,7 +57,7 @@ impl RunCertificateAuthority {
     /// # Errors
     /// `host` is a name that no certificate can have.
     pub(super) fn server_config(&self, host: &str) -> Result<Arc<ServerConfig>, String> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = lock_mutex(&self.servers);
         if let Some(config) = servers.get(host) {
             return Ok(config.clone());
         }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
+use toolgate_contract::lock_mutex;
 
 use super::ssh_keys::{SshFieldReader, fingerprint, is_signed_by, push_number, push_string};
 use super::ssh_remotes::SshRemote;
@@ -225,7 +226,7 @@ impl FilteredSshAgent {
     /// Counts a signature towards the limit for the current period. Returns `false` if the limit is
     /// already reached.
     fn count_signature(&self) -> bool {
-        let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut signatures = lock_mutex(&self.signatures);
         let (since, count) = &mut *signatures;
         if since.elapsed() >= SIGNATURE_PERIOD {
             (*since, *count) = (Instant::now(), 0);

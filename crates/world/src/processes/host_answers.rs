@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::OutputStreamKind;
+use toolgate_contract::{OutputStreamKind, lock_mutex};
 use toolgate_net::HostRules;
 
 use super::host_questions::{ConfiguredRegistryHosts, RegistryHostQuery};
@@ -170,7 +170,7 @@ async fn ask(
     let (start, empty) = prepared.ok()??;
     let answer = Mutex::new(Vec::new());
     let read = |stream: OutputStreamKind, bytes: &[u8]| {
-        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answer = lock_mutex(&answer);
         let is_part = question.fails || stream == OutputStreamKind::Stdout;
         if is_part && answer.len() < ANSWER_BYTES_MAX {
             answer.extend_from_slice(bytes);

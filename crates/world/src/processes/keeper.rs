@@ -19,7 +19,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +29,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, setsid, waitpid,
 };
+use toolgate_contract::lock_mutex;
 
 use super::spawn::possible_descriptors;
 use crate::programs::{RlimitLocksValues, ServerProcessMark};
@@ -85,28 +86,24 @@ impl ProcessKeeperPipe {
     /// of the server if the next report does not come within `silence`. With zero, no further
     /// report is expected.
     pub(super) fn report_alive(&self, silence: Duration) {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.0);
         state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
         state.send();
     }
 
     /// Returns `true` if the server must send further reports that it is not frozen.
     pub(super) fn is_watched(&self) -> bool {
-        self.lock().silence_ms != 0
+        lock_mutex(&self.0).silence_ms != 0
     }
 
     /// Replaces the pipe by `pipe`, which leads to the next keeper process. Sends the last report
     /// again if the keeper expects further reports.
     fn replace(&self, pipe: Option<OwnedFd>) {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.0);
         state.pipe = pipe;
         if state.silence_ms != 0 {
             state.send();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ProcessKeeperPipeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,9 +10,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use flate2::bufread::DeflateDecoder;
+use toolgate_contract::lock_mutex;
 
 use crate::programs::{FileChangeStamp, SERVER_FILE, create_memory, find_part, seal_memory};
 
@@ -65,7 +66,7 @@ impl PackedProgram {
 
     /// Returns the program in sealed memory. Unpacks it if no worker runs it.
     fn open(&self) -> io::Result<Arc<OwnedFd>> {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock_mutex(&self.memory);
         if let Some(open) = memory.upgrade() {
             return Ok(open);
         }

@@ -5,7 +5,7 @@ use std::mem;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::OutputStreamKind;
+use toolgate_contract::{OutputStreamKind, lock_mutex};
 
 use super::family::ProcessTree;
 use super::output_capture::RunningOutputCapture;
@@ -213,13 +213,13 @@ impl ProgramNetworkMonitor {
     /// Returns the program's network use so far, or an empty result if the program was stopped.
     pub fn network_use(&self) -> ProgramNetworkUsage {
         let Some(running) = self.0.upgrade() else { return ProgramNetworkUsage::default() };
-        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = lock_mutex(&running);
         running.as_ref().map(|running| running.family().network_use()).unwrap_or_default()
     }
 }
 
 fn take_family(running: &Mutex<Option<ProcessTreeGuard>>) -> Option<ProcessTreeGuard> {
-    running.lock().unwrap_or_else(PoisonError::into_inner).take()
+    lock_mutex(running).take()
 }
 
 /// Starts a program with open pipes. Ignores the program's `stdin` and all its limits except the

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
+use toolgate_contract::lock_mutex;
 
 use crate::programs::{ProgramRunTag, RlimitLocksValues, ServerProcessMark};
 
@@ -42,7 +43,7 @@ impl UnfinishedProgramRun {
     /// Registers a new run of a program, under an unused tag of the server with the mark `mark`.
     pub(super) fn new(mark: ServerProcessMark) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
-        let mut live = LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = lock_mutex(&LIVE_RUNS);
         loop {
             let tag = mark.tag(RUNS.fetch_add(1, Ordering::Relaxed));
             // A long run may still have that number.
@@ -59,7 +60,7 @@ impl UnfinishedProgramRun {
 
 impl Drop for UnfinishedProgramRun {
     fn drop(&mut self) {
-        LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        lock_mutex(&LIVE_RUNS).remove(&self.0);
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) fn kill_lost_orphans() -> bool {
 /// programs.
 fn adopted_children() -> Option<Vec<Pid>> {
     let own = getpid();
-    let _listed = CHILDREN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _listed = lock_mutex(&CHILDREN_LOCK);
     let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
     let pids = children.split_whitespace();
     Some(pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
@@ -139,7 +140,7 @@ impl TaggedProcess {
         // Both sessions are read from `/proc`. In a container whose first process has a parent
         // outside, both are 0, which getsid() cannot return.
         let is_ours = Self::read(getpid()).is_some_and(|(_, own)| own == session);
-        let live = LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = lock_mutex(&LIVE_RUNS);
         let is_live = read_tag_limits(pid).candidate_tags().any(|tag| live.contains(&tag));
         (!is_ours && !is_live).then_some(stray)
     }
@@ -181,7 +182,7 @@ impl TaggedProcess {
     /// Reaps the process if it is dead and a child of this process.
     pub(super) fn reap(&self) {
         if self.state == ProcessLiveness::Dead {
-            let _buried = CHILDREN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+            let _buried = lock_mutex(&CHILDREN_LOCK);
             // It may be another process's child.
             let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
         }

@@ -5,10 +5,10 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, lock_read, lock_write};
 
 use super::beneath;
 use super::path::quoted_path;
@@ -21,7 +21,7 @@ static HIDDEN_IN_REACH: AtomicBool = AtomicBool::new(false);
 /// Hides `path` and everything below it from every root that is opened later.
 pub fn hide_path(path: &Path) {
     let path = resolve_existing(path);
-    let mut hidden = HIDDEN_PATHS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut hidden = lock_write(&HIDDEN_PATHS);
     if !hidden.contains(&path) {
         hidden.push(path);
     }
@@ -30,7 +30,7 @@ pub fn hide_path(path: &Path) {
 /// Records that a root was opened at `root`. If a hidden path is inside `root` or contains it,
 /// every file that is opened from now on is checked.
 pub(super) fn note_root_opened(root: &Path) {
-    let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
+    let hidden = lock_read(&HIDDEN_PATHS);
     let in_reach = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
     if hidden.iter().any(in_reach) {
         HIDDEN_IN_REACH.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolEr
     if !HIDDEN_IN_REACH.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
+    let hidden = lock_read(&HIDDEN_PATHS);
     // The kernel's path is compared, so that links do not matter.
     let at = beneath::path_of_fd(fd).map_err(|err| {
         ToolError::with_cause(format!("cannot check whether {} is hidden", quoted_path(path)), err)

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use rustix::fs::fstatfs;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallEvent, CallEventSink, ToolContext, ToolError};
+use toolgate_contract::{CallEvent, CallEventSink, ToolContext, ToolError, lock_mutex};
 
 use super::Root;
 
@@ -89,7 +89,7 @@ impl DiskWorkSlots {
     }
 
     fn slots_of(&self, caller: &Arc<str>) -> Arc<Semaphore> {
-        let mut by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_caller = lock_mutex(&self.by_caller);
         if let Some(slots) = by_caller.get(caller).and_then(Weak::upgrade) {
             return slots;
         }

@@ -16,9 +16,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use memchr::memmem;
+use toolgate_contract::lock_mutex;
 
 use crate::programs::{
     FileChangeStamp, HELPER_NAME, SERVER_FILE, create_memory, find_part, seal_memory,
@@ -62,7 +63,7 @@ struct SmallHelperExecutable {
 /// the first helper. Call this before the server confines itself and before any program runs.
 pub(super) fn open_small_helper() {
     if LOADED.get().is_none() {
-        *lock_found() = open_small().ok();
+        *lock_mutex(&FOUND) = open_small().ok();
     }
 }
 
@@ -87,10 +88,6 @@ pub(super) fn disable_small_helper() -> bool {
 /// helper.
 pub(super) fn keep_build_mark() {
     black_box(BUILD_MARK);
-}
-
-fn lock_found() -> MutexGuard<'static, Option<SmallHelperExecutable>> {
-    FOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open_small() -> io::Result<SmallHelperExecutable> {
@@ -125,7 +122,7 @@ fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperExecutab
 /// Loads the small executable of sandbox helpers. Returns `None` if there is none, or if it cannot
 /// be used.
 fn load() -> Option<OwnedFd> {
-    let found = lock_found().take()?;
+    let found = lock_mutex(&FOUND).take()?;
     let loaded = copy_to_memory(&found);
     if let Err(err) = &loaded {
         tracing::debug!("the small program of the sandbox is not used: {err}");

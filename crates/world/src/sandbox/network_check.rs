@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::event::Timespec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::setsid;
+use toolgate_contract::lock_mutex;
 
 use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerEnvironmentVariables};
 use super::coverage::into_start_error;
@@ -85,7 +86,7 @@ impl Sandbox {
         test: impl FnOnce() -> io::Result<Result<(), String>>,
     ) -> io::Result<()> {
         // Programs that start at the same time wait for one test.
-        let mut tests = self.0.network_tests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tests = lock_mutex(&self.0.network_tests);
         let key = (inside.profile, inside.read_only);
         let result = match tests.get(&key) {
             Some(result) => result.clone(),

@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, poll};
@@ -23,6 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
+use toolgate_contract::lock_mutex;
 
 use super::plan::FileIdentity;
 use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
@@ -87,7 +88,7 @@ impl ReservedFileNames {
     ) -> FileNameReservation {
         let workspace = Arc::new(workspace);
         let mut reserved = Vec::new();
-        let mut state = self.lock_state();
+        let mut state = lock_mutex(&self.0);
         state.begin_reservation();
         for name in names {
             let key = (identity, name.to_owned());
@@ -101,11 +102,7 @@ impl ReservedFileNames {
 
     /// Removes the placeholders that no program of this server needs, so that their names are free.
     pub(super) fn remove_unused(&self) {
-        self.lock_state().remove_unused(Duration::ZERO);
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, ReservedNamesState> {
-        lock_names(&self.0)
+        lock_mutex(&self.0).remove_unused(Duration::ZERO);
     }
 }
 
@@ -196,10 +193,6 @@ impl ReservedNamePlaceholder {
     }
 }
 
-fn lock_names(state: &Mutex<ReservedNamesState>) -> MutexGuard<'_, ReservedNamesState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn identity_of(stat: &Stat) -> FileIdentity {
     (stat.st_dev, stat.st_ino)
 }
@@ -211,7 +204,7 @@ async fn remove_unused_in_time(names: Weak<Mutex<ReservedNamesState>>) {
         tokio::time::sleep(KEEP_TIME).await;
         let Some(names) = names.upgrade() else { return };
         let is_done = spawn_blocking(move || {
-            let mut state = lock_names(&names);
+            let mut state = lock_mutex(&names);
             state.is_watched = state.remove_unused(KEEP_TIME);
             !state.is_watched
         });
@@ -299,7 +292,7 @@ fn remove_placeholder(
 
 impl Drop for FileNameReservation {
     fn drop(&mut self) {
-        let mut state = self.registry.lock_state();
+        let mut state = lock_mutex(&self.registry.0);
         // Without a runtime, nothing would remove the placeholders later.
         let runtime = if state.is_burst { Handle::try_current().ok() } else { None };
         state.end_reservation(&self.names, runtime.is_some());

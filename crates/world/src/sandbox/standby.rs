@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
+use toolgate_contract::lock_mutex;
 
 use super::cgroups::RunCgroups;
 use super::helper_executable;
@@ -295,14 +296,14 @@ fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
 impl IdleSandboxHelpers {
     /// Takes an idle sandbox helper with the key `like`, if there is one. Blocks.
     pub(super) fn take(&self, like: &SandboxHelperKey) -> Option<SandboxHelperProcess> {
-        let mut waiting = self.lock_state();
+        let mut waiting = lock_mutex(&self.0);
         let mounts = waiting.mount_generation();
         let old: Vec<_> =
             waiting.helpers.extract_if(.., |(_, _, it)| it.mounts != mounts).collect();
         if !old.is_empty() {
             drop(waiting);
             drop(old);
-            waiting = self.lock_state();
+            waiting = lock_mutex(&self.0);
         }
         loop {
             let at = waiting.helpers.iter().rposition(|(_, it, _)| it == like)?;
@@ -311,7 +312,7 @@ impl IdleSandboxHelpers {
             if standby.is_running() && standby.wait_until_alone() {
                 return Some(standby);
             }
-            waiting = self.lock_state();
+            waiting = lock_mutex(&self.0);
         }
     }
 
@@ -319,7 +320,7 @@ impl IdleSandboxHelpers {
     /// must have ended.
     pub(super) fn give_back(&self, standby: SandboxHelperProcess, like: SandboxHelperKey) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut waiting = self.lock_state();
+        let mut waiting = lock_mutex(&self.0);
         if waiting.is_closed || waiting.mount_generation() != standby.mounts {
             drop(waiting);
             runtime.spawn_blocking(move || drop(standby));
@@ -347,7 +348,7 @@ impl IdleSandboxHelpers {
 
     /// Ends all idle sandbox helpers. Helpers that are given back later are ended, too.
     pub(super) fn close(&self) {
-        let mut waiting = self.lock_state();
+        let mut waiting = lock_mutex(&self.0);
         waiting.is_closed = true;
         let ended = std::mem::take(&mut waiting.helpers);
         drop(waiting);
@@ -356,7 +357,7 @@ impl IdleSandboxHelpers {
 
     /// Starts to watch the list of mounts, so that helpers with outdated mounts are not reused.
     pub(super) fn watch_mounts(&self) {
-        let mut waiting = self.lock_state();
+        let mut waiting = lock_mutex(&self.0);
         if waiting.mounts.is_none() {
             waiting.mounts = File::open(MOUNTS_FILE).ok();
         }
@@ -364,11 +365,7 @@ impl IdleSandboxHelpers {
 
     /// Returns the mount generation, a number that changes with every mount.
     pub(super) fn mount_generation(&self) -> u64 {
-        self.lock_state().mount_generation()
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, IdleHelpersState> {
-        lock_idle(&self.0)
+        lock_mutex(&self.0).mount_generation()
     }
 }
 
@@ -384,16 +381,12 @@ impl IdleHelpersState {
     }
 }
 
-fn lock_idle(waiting: &Mutex<IdleHelpersState>) -> MutexGuard<'_, IdleHelpersState> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Ends sandbox helpers that have been idle too long, until no idle helper is left.
 async fn end_expired(waiting: Weak<Mutex<IdleHelpersState>>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 2).await;
         let Some(waiting) = waiting.upgrade() else { return };
-        let mut waiting = lock_idle(&waiting);
+        let mut waiting = lock_mutex(&waiting);
         let ended: Vec<_> = waiting
             .helpers
             .extract_if(.., |(since, _, _)| since.elapsed() >= IDLE_TIMEOUT)

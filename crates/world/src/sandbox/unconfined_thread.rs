@@ -2,9 +2,11 @@
 //! a sandbox with a separate file tree.
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use toolgate_contract::lock_mutex;
 
 /// A closure that runs on the unconfined thread.
 type BoxedThreadWork = Box<dyn FnOnce() + Send>;
@@ -34,7 +36,7 @@ impl UnconfinedThread {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let over = || io::Error::other("the thread that tests this system has ended");
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let thread = lock_mutex(&self.0).clone();
         let (done, result) = mpsc::sync_channel(1);
         let work = Box::new(move || drop(done.send(work())));
         thread.send(work).map_err(|_| over())?;

@@ -6,7 +6,7 @@
 //! So every wait for one has a limit, after which the waiter looks at the tables.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,10 +14,10 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::types::Type;
-use toolgate_contract::JobId;
+use toolgate_contract::{JobId, lock_mutex};
 use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
 
-use super::known_runs::{ServerJobRuns, SharedJobRuns};
+use super::known_runs::SharedJobRuns;
 use super::lease::{FleetServerId, FleetServerRow};
 
 /// PostgreSQL channel of the notifications between the servers of a fleet.
@@ -202,7 +202,7 @@ impl Drop for FleetNotificationChannel {
 
 impl OutgoingFleetNotifications {
     fn add(&self, change: FleetNotificationSubject) {
-        let mut payloads = self.payloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut payloads = lock_mutex(&self.payloads);
         if payloads.len() < PENDING_MAX {
             payloads.insert(change.to_payload());
         }
@@ -222,7 +222,7 @@ impl OutgoingFleetNotifications {
     }
 
     fn take(&self) -> Vec<String> {
-        let mut payloads = self.payloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut payloads = lock_mutex(&self.payloads);
         std::mem::take(&mut *payloads).into_iter().collect()
     }
 }
@@ -261,7 +261,7 @@ async fn receive_all(pool: SharedPostgresPool, receivers: FleetNotificationRecei
     loop {
         if let Ok(mut receiver) = pool.listen(CHANNEL).await {
             // Notifications before this moment were missed.
-            lock_runs(&receivers.runs).mark_all_possibly_claimed();
+            lock_mutex(&receivers.runs).mark_all_possibly_claimed();
             receivers.requests.notify_one();
             receivers.offers.notify_one();
             let _ = receivers.session_messages.send(None);
@@ -280,7 +280,7 @@ impl FleetNotificationReceivers {
     fn handle(&self, change: FleetNotificationSubject) {
         match change {
             FleetNotificationSubject::Job(id) => {
-                if lock_runs(&self.runs).suspect(id) {
+                if lock_mutex(&self.runs).suspect(id) {
                     self.requests.notify_one();
                 }
                 // Nobody may be waiting.
@@ -299,10 +299,6 @@ impl FleetNotificationReceivers {
             FleetNotificationSubject::Requests(_) | FleetNotificationSubject::Offer(_) => {}
         }
     }
-}
-
-fn lock_runs(runs: &SharedJobRuns) -> MutexGuard<'_, ServerJobRuns> {
-    runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the digest of the workspace `name` that notifications contain.

@@ -1,9 +1,8 @@
 //! Claims queued jobs of other servers.
 
-use std::sync::PoisonError;
-
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
+use toolgate_contract::lock_mutex;
 use toolgate_postgres::PostgresError;
 
 use super::lease::{ENGINE_START, JobClaimPosition, ServerLease};
@@ -39,7 +38,7 @@ pub(super) async fn claim(
     let work = client.transaction().await?;
     lock_live_server(&work, lease).await?;
     let lanes = open_lanes(lease, claim);
-    let place = *lease.claim_position.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = *lock_mutex(&lease.claim_position);
     let sql = format!(
         "SELECT {COLUMNS}, turn, n FROM toolgate_fleet.jobs WHERE workspace = $1 \
          AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 \
@@ -70,7 +69,7 @@ pub(super) async fn claim(
         }
         _ => JobClaimPosition::default(),
     };
-    *lease.claim_position.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    *lock_mutex(&lease.claim_position) = next;
     if found.is_empty() {
         return Ok(found);
     }

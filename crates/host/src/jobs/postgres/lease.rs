@@ -2,13 +2,14 @@
 //! alive.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use tokio_util::task::AbortOnDropHandle;
+use toolgate_contract::lock_mutex;
 use toolgate_postgres::{
     PostgresConnectionPool, PostgresError, PostgresFailure, SharedPostgresPool,
 };
@@ -195,7 +196,7 @@ impl ServerLease {
 
     /// Lets the next renewal of the lease remove these dead servers from the database.
     pub(super) fn forget(&self, servers: Vec<FleetServerId>) {
-        self.lock_forgettable().extend(servers);
+        lock_mutex(&self.forgettable).extend(servers);
     }
 
     /// Renews the lease of this server, and registers the server if it is not registered.
@@ -220,12 +221,12 @@ impl ServerLease {
     }
 
     async fn try_renew(&self, pool: &PostgresConnectionPool) -> Result<(), PostgresFailure> {
-        let forgettable = self.lock_forgettable().clone();
+        let forgettable = lock_mutex(&self.forgettable).clone();
         let lent = pool.acquire().await?;
         let work = self.renew_with(&lent.connection.client, &forgettable);
         let result = pool.with_timeout(pool.query_timeout, work).await;
         lent.give_back(result)?;
-        self.lock_forgettable().retain(|id| !forgettable.contains(id));
+        lock_mutex(&self.forgettable).retain(|id| !forgettable.contains(id));
         Ok(())
     }
 
@@ -289,10 +290,6 @@ impl ServerLease {
     /// Stops trusting the lease until the next renewal.
     pub(super) fn stop_trusting_lease(&self) {
         self.trusted_until_ms.store(0, Ordering::Release);
-    }
-
-    fn lock_forgettable(&self) -> MutexGuard<'_, Vec<FleetServerId>> {
-        self.forgettable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Settings of the job store in PostgreSQL, and the description of a server for operators: its
 //! name, its role and the digests of its settings.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use toolgate_contract::lock_mutex;
 use toolgate_postgres::PostgresAddress;
 
 use super::lease;
@@ -84,11 +85,11 @@ impl Default for SettingsDigests {
 impl SettingsDigests {
     /// Replaces the digests by `json`, an object of strings.
     pub fn replace(&self, json: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = json;
+        *lock_mutex(&self.0) = json;
     }
 
     /// Returns the digests of the settings as JSON.
     pub(super) fn current(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock_mutex(&self.0).clone()
     }
 }

@@ -158,7 +158,7 @@ async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
     let refused = refused.expect_err("it is fenced").to_string();
     assert!(refused.contains("does not run it"), "{refused}");
     assert!(one.finish(id(1), end(3, vec![])).await.expect("an answer").is_none());
-    one.lock_runs().mark_all_possibly_claimed();
+    lock_mutex(&one.runs).mark_all_possibly_claimed();
     let stops = one.take_requests().await.expect("an answer");
     assert_eq!(
         stops,
@@ -194,7 +194,7 @@ async fn a_job_that_its_server_does_not_know_is_adopted_by_that_server() {
     let adopted = store.adopt(may).await.expect("it adopts").jobs;
     assert_eq!(adopted.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
     // The caller of job 1 was told that it was refused.
-    store.lock_runs().unacknowledged.insert(id(1));
+    lock_mutex(&store.runs).unacknowledged.insert(id(1));
     let adopted = adopt_all(&store).await.expect("it adopts").jobs;
     assert_eq!(adopted.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
     assert!(store.job(id(1)).await.expect("an answer").is_none());
@@ -207,7 +207,7 @@ async fn a_begin_with_an_unknown_outcome_is_completed_by_the_next_try() {
     store.accept(job(1)).await.expect("it is accepted");
     let first = store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
     // As if the answer to the first try had been lost.
-    store.lock_runs().uncertain_begins.insert(id(1));
+    lock_mutex(&store.runs).uncertain_begins.insert(id(1));
     let again = store.begin(id(1), at(2)).await.expect("an answer").expect("it has begun");
     assert_eq!((again.attempt, again.start_event), (first.attempt, first.start_event));
     assert!(store.begin(id(1), at(3)).await.expect("an answer").is_none());
@@ -223,11 +223,11 @@ async fn events_of_an_append_with_an_unknown_outcome_are_stored_once() {
     assert_eq!(store.append_events(id(1), batch()).await.expect("it is added"), 3);
     // As if the answer to a second append had been lost after its commit.
     assert_eq!(store.append_events(id(1), batch()).await.expect("it is added"), 5);
-    store.lock_runs().note_stored(id(1), 4);
-    store.lock_runs().note_uncertain(id(1), 2);
+    lock_mutex(&store.runs).note_stored(id(1), 4);
+    lock_mutex(&store.runs).note_uncertain(id(1), 2);
     assert_eq!(store.append_events(id(1), batch()).await.expect("it is there"), 5);
     // As if an append had never arrived.
-    store.lock_runs().note_uncertain(id(1), 2);
+    lock_mutex(&store.runs).note_uncertain(id(1), 2);
     let first = store.finish(id(1), end(3, batch())).await.expect("an answer");
     assert_eq!(first, Some(7));
     assert_eq!(store.events(id(1), 0, usize::MAX).await.expect("events").len(), 9);
@@ -334,7 +334,7 @@ async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
     assert_eq!(all, [id(2), id(3), id(4)]);
     assert!(left.len() <= 2);
     assert!(one.begin(id(2), at(2)).await.expect("an answer").is_none(), "it was claimed");
-    one.lock_runs().mark_all_possibly_claimed();
+    lock_mutex(&one.runs).mark_all_possibly_claimed();
     let mut told = one.take_requests().await.expect("an answer");
     told.sort_by_key(|request| match request {
         RequestToJobOwner::Stop(id)

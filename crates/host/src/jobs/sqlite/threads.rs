@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
+use toolgate_contract::lock_mutex;
 
 use super::schema::{self, SqliteFailure};
 use super::servers::ServerRegistration;
@@ -257,7 +258,7 @@ impl SqliteReaderThreads {
 
 /// Returns the next read request for any idle thread, or `None` if the queue is closed.
 fn next_request(requests: &Mutex<mpsc::Receiver<SqliteReadRequest>>) -> Option<SqliteReadRequest> {
-    requests.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
+    lock_mutex(requests).blocking_recv()
 }
 
 /// Guard whose drop waits until all threads of the job store have ended, but at most 10 s.

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, ProgressStyle};
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use toolgate::config;
-use toolgate_contract::OutputStreamKind;
+use toolgate_contract::{OutputStreamKind, lock_mutex};
 
 use super::ProgressUpdate;
 use super::lines::level_name;
@@ -105,7 +105,7 @@ impl ProgressBarHandle {
     }
 
     fn set_state(&self, other: ProgressBarState) {
-        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drawn = lock_mutex(&self.drawn);
         match &*drawn {
             ProgressBarState::Visible(bar) => bar.finish_and_clear(),
             ProgressBarState::Hidden => {}
@@ -139,7 +139,7 @@ impl SharedProgressContent {
     }
 
     pub(super) fn take(&self, update: ProgressUpdate) {
-        self.scene().take(update);
+        lock_mutex(&self.0).take(update);
     }
 
     /// Starts drawing the progress bar on standard error. Returns the drawn bar, or `None` if it
@@ -150,20 +150,16 @@ impl SharedProgressContent {
         let style = ProgressStyle::with_template("{head}{tail:.dim}")
             .ok()?
             .with_key("head", move |_: &ProgressState, out: &mut dyn Write| {
-                let _ = out.write_str(&head.scene().head(terminal_size().0));
+                let _ = out.write_str(&lock_mutex(&head.0).head(terminal_size().0));
             })
             .with_key("tail", move |_: &ProgressState, out: &mut dyn Write| {
                 let (columns, rows) = terminal_size();
-                let _ = out.write_str(&tail.scene().tail(columns, rows));
+                let _ = out.write_str(&lock_mutex(&tail.0).tail(columns, rows));
             });
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
         bar.enable_steady_tick(TICK);
         Some(bar)
-    }
-
-    fn scene(&self) -> MutexGuard<'_, ProgressBarContent> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

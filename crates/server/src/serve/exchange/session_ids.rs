@@ -13,9 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde::{Deserialize, Serialize};
-use toolgate_contract::Caller;
-
-use crate::sync::lock_mutex;
+use toolgate_contract::{Caller, lock_mutex};
 
 /// Length of the key that seals session ids, in bytes.
 pub(crate) const SESSION_KEY_BYTES: usize = 32;

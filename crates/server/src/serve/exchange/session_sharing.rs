@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{Caller, HostRequest, MessageFrame};
+use toolgate_contract::{Caller, HostRequest, MessageFrame, lock_mutex};
 use toolgate_dialects::{Dialect, ParsedFrame, PendingHostRequest};
 use toolgate_host::{
     NewSessionMessage, SESSION_ENDED, SessionDigest, SessionTag, StoredSessionMessage, session_tag,
@@ -20,7 +20,6 @@ use toolgate_host::{
 use super::{HttpEndpoints, OpenHttpSession};
 use crate::sessions::frame_actions::FrameAction;
 use crate::sessions::session::{CallEventDestination, ClientSession};
-use crate::sync::lock_mutex;
 
 /// Pause before this server tries again to connect to the database of the fleet.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

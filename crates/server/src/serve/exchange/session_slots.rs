@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use toolgate_contract::{Caller, MessageFrame, Reply};
+use toolgate_contract::{Caller, MessageFrame, Reply, lock_mutex};
 use toolgate_dialects::{Dialect, FrameRefusal, ParsedFrame};
 
 use super::eviction::evict_idle_session;
@@ -11,7 +11,6 @@ use super::session_sharing::SharedSessionState;
 use super::{HttpEndpoints, OpenHttpSession};
 use crate::sessions::client::random_id;
 use crate::sessions::session::ClientSession;
-use crate::sync::lock_mutex;
 
 impl HttpEndpoints {
     /// Returns the open session `id`, or `None` unless it belongs to `caller` and `dialect`.

@@ -2,14 +2,14 @@
 //! scaled down.
 
 use std::io::Cursor;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use image::codecs::jpeg::JpegEncoder;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{ToolError, ToolErrorKind};
+use toolgate_contract::{ToolError, ToolErrorKind, lock_mutex};
 use toolgate_world::root::quoted_path;
 
 use super::content::OpenFileContent;
@@ -117,7 +117,7 @@ impl ShownPicture {
 
     /// Scales the picture down, or returns the reason why that is impossible.
     fn scale(&self) -> Result<Self, String> {
-        let _one_at_a_time = SCALING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock_mutex(&SCALING);
         let reason = |error: ImageError| error.to_string();
         let mut decoder = self.reader().into_decoder().map_err(reason)?;
         if decoder.total_bytes() > PIXEL_BYTES_MAX {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, lock_mutex};
 
 use super::query::{FileSearchQuery, LastReturnedMatch};
 use super::{EntryNameMatch, FileLineMatch, SearchFilesInput, SearchFilesOutput};
@@ -153,12 +153,12 @@ impl FileSearchRun<'_> {
         let work = || {
             let mut scanner =
                 FileScanner::with_line_numbers(self.input.context, MultilineMatching::SingleLine);
-            while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
+            while !lock_mutex(&found).fills(room) {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = batch.get(at) else { break };
                 let result = self.search_file(&mut scanner, &file.path, room);
                 let path_bytes = file.path.as_os_str().len();
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut found = lock_mutex(&found);
                 found.add(at, result, path_bytes);
             }
         };

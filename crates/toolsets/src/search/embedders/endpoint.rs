@@ -5,13 +5,13 @@
 mod tests;
 
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::sleep;
-use toolgate_contract::strip_byte_order_mark_bytes;
+use toolgate_contract::{lock_mutex, strip_byte_order_mark_bytes};
 use toolgate_search::embedder::{
     EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
 };
@@ -155,7 +155,7 @@ impl EmbeddingEndpoint {
                     // A time that is too short for a batch may suffice for a query, so only queries
                     // record this.
                     if role == EmbeddingRole::Query {
-                        *self.lock_silence() = Some((why.clone(), Instant::now()));
+                        *lock_mutex(&self.last_silence) = Some((why.clone(), Instant::now()));
                     }
                     return Err(EmbedderUnavailable(why));
                 }
@@ -185,13 +185,9 @@ impl EmbeddingEndpoint {
 
     /// Returns the reason why no query is sent now. Returns `None` if queries are sent.
     fn silence_reason(&self) -> Option<String> {
-        let last_silence = self.lock_silence();
+        let last_silence = lock_mutex(&self.last_silence);
         let (why, since) = last_silence.as_ref()?;
         (since.elapsed() < self.silence_pause).then(|| why.clone())
-    }
-
-    fn lock_silence(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
-        self.last_silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn request_once(
@@ -223,7 +219,7 @@ impl EmbeddingEndpoint {
             let why = self.redact_key(&why);
             EndpointError::NoAnswer(format!("the endpoint {url} does not answer: {why}"))
         })?;
-        *self.lock_silence() = None;
+        *lock_mutex(&self.last_silence) = None;
         let CacheableHttpResponse {
             response: FetchedHttpResponse { status, body },
             retry_after,
@@ -251,7 +247,7 @@ impl EmbeddingEndpoint {
     /// # Errors
     /// Fails if the reserved tokens would exceed the limit.
     fn reserve_tokens(&self, tokens: u64) -> Result<(), EndpointError> {
-        let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut total = lock_mutex(&self.tokens);
         if let Some(cost_max) = self.cost_max
             && self.cost(*total + tokens) > cost_max.0
         {
@@ -268,7 +264,7 @@ impl EmbeddingEndpoint {
 
     /// Replaces a reservation of `estimate` tokens by the actual number `tokens`.
     fn settle_tokens(&self, estimate: u64, tokens: u64) {
-        let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut total = lock_mutex(&self.tokens);
         *total = total.saturating_sub(estimate).saturating_add(tokens);
     }
 

@@ -3,12 +3,13 @@
 
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
+use toolgate_contract::lock_mutex;
 use toolgate_embed::{CheckedModelFolder, EmbeddingModel, ModelFolderError};
 use toolgate_search::embedder::{
     EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
@@ -110,10 +111,10 @@ impl FolderEmbeddingModel {
         let release = tokio::spawn(async move {
             tokio::time::sleep(idle).await;
             let Some(slot) = slot.upgrade() else { return };
-            let model = lock(&slot).model.take();
+            let model = lock_mutex(&slot).model.take();
             drop(model);
         });
-        if let Some(previous) = lock(&self.slot).release.replace(release.abort_handle()) {
+        if let Some(previous) = lock_mutex(&self.slot).release.replace(release.abort_handle()) {
             previous.abort();
         }
     }
@@ -182,7 +183,7 @@ impl EmbeddingJob {
     /// Returns the embedding model, and opens it first if needed. Concurrent calls wait until it is
     /// open. Fails if the model cannot be opened.
     fn open_model(&self) -> Result<Arc<EmbeddingModel>, EmbedderUnavailable> {
-        let mut slot = lock(&self.slot);
+        let mut slot = lock_mutex(&self.slot);
         if let Some(model) = &slot.model {
             return Ok(model.clone());
         }
@@ -199,10 +200,6 @@ impl EmbeddingJob {
         }
         Ok(slot.model.insert(Arc::new(model)).clone())
     }
-}
-
-fn lock(slot: &Mutex<LoadedModelSlot>) -> MutexGuard<'_, LoadedModelSlot> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn to_search_space(space: &toolgate_embed::ModelVectorSpace) -> VectorSpace {
@@ -225,7 +222,7 @@ mod tests {
     }
 
     fn is_open(embedder: &FolderEmbeddingModel) -> bool {
-        lock(&embedder.slot).model.is_some()
+        lock_mutex(&embedder.slot).model.is_some()
     }
 
     #[tokio::test]

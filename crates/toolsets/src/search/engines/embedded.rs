@@ -6,9 +6,10 @@ mod writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::task::spawn_blocking;
+use toolgate_contract::lock_mutex;
 use toolgate_search::index::{
     self, IndexError, IndexLocation, IndexSnapshot, SearchIndex, VectorSource,
 };
@@ -53,7 +54,7 @@ impl EmbeddedSearchEngine {
     }
 
     fn index(&self) -> Result<SearchIndex, SearchEngineError> {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let opened = lock_mutex(&self.opened).clone();
         opened.ok_or_else(|| {
             SearchEngineError::Unavailable("the search index is not open yet; try again".to_owned())
         })
@@ -124,12 +125,12 @@ impl SearchEngine for EmbeddedSearchEngine {
         let store = self.document_store.clone();
         Box::pin(blocking(move |_| {
             // The lock is not held while the disk is busy, because searches take it.
-            if opened.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            if lock_mutex(&opened).is_some() {
                 return Ok(IndexOpenOutcome::Existing);
             }
             let (index, outcome) = open(folder.as_deref(), model.as_ref())?;
             store.map_or(Ok(()), |store| sync_documents(&index, &store))?;
-            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+            *lock_mutex(&opened) = Some(index);
             Ok(outcome)
         }))
     }
@@ -218,7 +219,7 @@ impl SearchEngine for EmbeddedSearchEngine {
         let opened = self.opened.clone();
         let store = self.document_store.clone();
         Box::pin(blocking(move |_| {
-            *opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *lock_mutex(&opened) = None;
             let location = folder.as_deref().map_or(IndexLocation::Memory, IndexLocation::Folder);
             let (index, _) = match SearchIndex::remove(location) {
                 Ok(()) => open(folder.as_deref(), model.as_ref())?,
@@ -227,7 +228,7 @@ impl SearchEngine for EmbeddedSearchEngine {
                 Err(err) => return Err(err.into()),
             };
             store.map_or(Ok(()), |store| sync_documents(&index, &store))?;
-            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+            *lock_mutex(&opened) = Some(index);
             Ok(())
         }))
     }

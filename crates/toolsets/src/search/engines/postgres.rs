@@ -15,10 +15,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
+use toolgate_contract::lock_mutex;
 use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
 use toolgate_search::index::NamedDefinition;
 use toolgate_search::{DocumentFilter, VectorSpace};
@@ -126,7 +127,7 @@ impl PostgresSearchEngine {
     /// Returns the tables of the namespace, and opens the index on first use. Fails if the database
     /// fails.
     async fn tables(&self) -> Result<Arc<NamespaceTables>, SearchEngineError> {
-        let cached = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cached = lock_mutex(&self.tables).clone();
         match cached {
             Some(tables) => Ok(tables),
             None => Ok(self.open_tables().await?.0),
@@ -146,7 +147,7 @@ impl PostgresSearchEngine {
         let result = self.connections.with_timeout(READY_TIMEOUT, work).await;
         let (tables, outcome) = lent.give_back(result)?;
         let tables = Arc::new(tables);
-        *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = Some(tables.clone());
+        *lock_mutex(&self.tables) = Some(tables.clone());
         if matches!(outcome, IndexOpenOutcome::Rebuilt(_))
             && self.identity.source == NamespaceDocumentSource::Documents
         {
@@ -279,7 +280,7 @@ impl SearchEngine for PostgresSearchEngine {
     fn reset(&self) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             // The cached tables may have been dropped.
-            *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *lock_mutex(&self.tables) = None;
             let (tables, outcome) = self.open_tables().await?;
             if outcome == IndexOpenOutcome::Existing {
                 let mut lent = self.connections.acquire().await?;

@@ -10,13 +10,14 @@ mod tests;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
+use toolgate_contract::lock_mutex;
 
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryFingerprint, EntryMeta, WorkspaceFile};
@@ -117,7 +118,7 @@ impl GitCheckoutReader {
         // The clock of another machine may be ahead.
         let age = Duration::try_from(Timestamp::now().duration_since(file.meta().mtime()));
         let is_new = age.is_ok_and(|age| age < HEAD_MOVE_MAX);
-        let mut cached = self.cached_index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = lock_mutex(&self.cached_index);
         if let Some((cached_stamp, index)) = &*cached
             && *cached_stamp == stamp
         {

@@ -1,9 +1,8 @@
 //! Lists, validates and resolves namespaces.
 
 use std::path::Path;
-use std::sync::PoisonError;
 
-use toolgate_contract::{ToolError, ToolErrorKind};
+use toolgate_contract::{ToolError, ToolErrorKind, lock_mutex};
 use toolgate_search::{DocumentFilter, is_at_or_below};
 
 use super::{SearchService, not_current_message, unavailable_error};
@@ -123,7 +122,7 @@ impl SearchService {
     /// Returns the names of the search namespaces of documents.
     pub(super) async fn document_names(&self) -> Vec<String> {
         let mut names: Vec<String> = {
-            let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+            let collections = lock_mutex(&self.collections);
             let named = |key: &SearchableIndexKey| match key {
                 SearchableIndexKey::Documents(name) => Some(name.clone()),
                 SearchableIndexKey::Workspace | SearchableIndexKey::Root(_) => None,

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 
 use serde_json::Map;
@@ -10,7 +10,7 @@ use toolgate_chunks::{
     FileClassification, FilePurpose, TextChunk, chunks, is_generated, is_generated_text, is_secret,
     is_secret_text, is_vendored,
 };
-use toolgate_contract::{ToolError, ToolErrorKind};
+use toolgate_contract::{ToolError, ToolErrorKind, lock_mutex};
 
 use crate::search::engines::StoredDocument;
 use toolgate_world::Root;
@@ -69,7 +69,7 @@ pub(super) fn read_all(
 ) -> Result<Vec<IndexFileReadOutcome>, ToolError> {
     let is_shared = files.len() > 1;
     let left = Mutex::new(files.into_iter().enumerate());
-    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock_mutex(&left).next();
     let read_some = || -> Result<Vec<(usize, IndexFileReadOutcome)>, ToolError> {
         let mut readings = Vec::new();
         while let Some((at, stale)) = next() {

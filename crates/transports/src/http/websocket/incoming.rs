@@ -1,13 +1,14 @@
 //! Account of the memory of the messages that arrive from one WebSocket client.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::task::{Context, Poll};
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use toolgate_budget::{
     InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
 };
+use toolgate_contract::lock_mutex;
 
 /// Account of the memory of a WebSocket client's messages: the message that is arriving, and the
 /// messages that wait for the application.
@@ -42,7 +43,7 @@ impl IncomingMessageMemory {
     /// # Errors
     /// There is no memory for the message.
     pub(super) fn count_arriving(&self, bytes_read: u64) -> Result<(), InputMemoryFull> {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         let bytes = bytes_read - state.complete_at;
         let counted = bytes.saturating_sub(UNCOUNTED_BYTES as u64);
         if counted == 0 {
@@ -64,7 +65,7 @@ impl IncomingMessageMemory {
     /// # Errors
     /// There is no memory for the message.
     pub(super) fn note_complete(&self, bytes_read: u64) -> Result<(), InputMemoryFull> {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         state.complete_at = bytes_read;
         let share = state.arriving.take().map(|(share, _)| share);
         share.as_ref().map_or(Ok(()), InputMemoryReservation::mark_complete)?;
@@ -74,7 +75,7 @@ impl IncomingMessageMemory {
 
     /// Records that only control frames (such as pings) were read. They take no memory.
     pub(super) fn note_control(&self, bytes_read: u64) {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         if state.arriving.is_none() {
             state.complete_at = bytes_read;
         }
@@ -82,7 +83,7 @@ impl IncomingMessageMemory {
 
     /// Records that the application took the oldest waiting message.
     pub(super) fn note_taken(&self) {
-        let mut state = self.lock();
+        let mut state = lock_mutex(&self.state);
         state.taken = state.waiting.pop_front().flatten();
     }
 
@@ -95,7 +96,7 @@ impl IncomingMessageMemory {
         &self,
         more: usize,
     ) -> Result<Option<InputMemoryReservation>, InputMemoryFull> {
-        let taken = self.lock().taken.take();
+        let taken = lock_mutex(&self.state).taken.take();
         if more == 0 {
             return Ok(taken);
         }
@@ -113,7 +114,7 @@ impl IncomingMessageMemory {
 
     /// Frees the memory of the message that the application took.
     pub(super) fn release_taken(&self) {
-        self.lock().taken = None;
+        lock_mutex(&self.state).taken = None;
     }
 
     /// Completes when the message that is arriving must be dropped, because other messages need its
@@ -123,17 +124,13 @@ impl IncomingMessageMemory {
         cx: &mut Context<'_>,
         waiting: &mut Option<std::pin::Pin<Box<WaitForCancellationFutureOwned>>>,
     ) -> Poll<()> {
-        let state = self.lock();
+        let state = lock_mutex(&self.state);
         let Some((share, _)) = &state.arriving else {
             *waiting = None;
             return Poll::Pending;
         };
         let pending = waiting.get_or_insert_with(|| Box::pin(share.evicted_owned()));
         pending.as_mut().poll(cx)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IncomingMessageState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

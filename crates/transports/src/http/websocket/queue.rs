@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use toolgate_contract::lock_mutex;
 
 /// Queue of messages with a single consumer, and a single waiting producer at a time.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl WebSocketMessageQueue {
     /// Adds `message` to the queue without waiting. Returns the reason if the queue does not accept
     /// the message.
     pub(super) fn try_push(&self, message: Bytes) -> Result<(), QueuePushRefusal> {
-        let mut inner = self.lock();
+        let mut inner = lock_mutex(&self.inner);
         if inner.status != WebSocketMessageQueueStatus::Open {
             return Err(QueuePushRefusal::Ended);
         }
@@ -90,7 +91,7 @@ impl WebSocketMessageQueue {
 
     /// Completes when the queue is not full, or has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut inner = self.lock();
+        let mut inner = lock_mutex(&self.inner);
         if inner.status != WebSocketMessageQueueStatus::Open || self.has_room(&inner) {
             return Poll::Ready(());
         }
@@ -106,7 +107,7 @@ impl WebSocketMessageQueue {
 
     /// Polls for the next message, which [`pop`](Self::pop) returns.
     pub(super) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut inner = self.lock();
+        let mut inner = lock_mutex(&self.inner);
         if let Some(message) = inner.messages.pop_front() {
             inner.bytes -= message.len();
             wake(inner.producer.take());
@@ -121,14 +122,14 @@ impl WebSocketMessageQueue {
 
     /// Returns the state of the queue and registers the consumer's waker for its change.
     pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> WebSocketMessageQueueStatus {
-        let mut inner = self.lock();
+        let mut inner = lock_mutex(&self.inner);
         inner.consumer = Some(cx.waker().clone());
         inner.status
     }
 
     /// Closes the queue for new messages. Queued messages can still be taken.
     pub(super) fn end(&self) {
-        let mut inner = self.lock();
+        let mut inner = lock_mutex(&self.inner);
         if inner.status == WebSocketMessageQueueStatus::Open {
             inner.set_status(WebSocketMessageQueueStatus::Ended);
         }
@@ -136,7 +137,7 @@ impl WebSocketMessageQueue {
 
     /// Closes the queue because its consumer is too slow, and drops all queued messages.
     pub(super) fn overflow(&self) {
-        let mut inner = self.lock();
+        let mut inner = lock_mutex(&self.inner);
         if inner.status == WebSocketMessageQueueStatus::Open {
             let waiting = inner.clear();
             inner.set_status(WebSocketMessageQueueStatus::Overflowed { waiting });
@@ -146,15 +147,11 @@ impl WebSocketMessageQueue {
     /// Closes the queue because nobody will consume it, and drops all queued messages.
     pub(super) fn abandon(&self) {
         self.end();
-        self.lock().clear();
+        lock_mutex(&self.inner).clear();
     }
 
     fn has_room(&self, inner: &WebSocketMessageQueueState) -> bool {
         inner.messages.len() < self.messages_max && inner.bytes < self.bytes_max
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WebSocketMessageQueueState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

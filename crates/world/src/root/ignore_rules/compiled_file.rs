@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use toolgate_contract::lock_mutex;
 
 use super::rule::IgnoreRule;
 use crate::root::meta::EntryKind;
@@ -64,7 +65,7 @@ impl CompiledIgnoreFile {
         WILDCARD_RULES.fetch_add(compiled.wildcard_count, Ordering::Relaxed);
         let has_too_many = || WILDCARD_RULES.load(Ordering::Relaxed) > WILDCARD_RULES_MAX;
         if has_too_many() {
-            lock_kept().clear();
+            lock_mutex(&KEPT_FILES).clear();
         }
         let is_cut = has_too_many();
         if is_cut {
@@ -129,7 +130,7 @@ impl IgnoreRuleSet {
 
 /// Returns the kept file whose text has the hash `text_hash`, and makes it the latest one.
 fn find_kept(text_hash: blake3::Hash) -> Option<Arc<CompiledIgnoreFile>> {
-    let mut kept = lock_kept();
+    let mut kept = lock_mutex(&KEPT_FILES);
     let at = kept.iter().position(|file| file.text_hash == text_hash)?;
     let file = kept.remove(at)?;
     kept.push_front(file.clone());
@@ -138,7 +139,7 @@ fn find_kept(text_hash: blake3::Hash) -> Option<Arc<CompiledIgnoreFile>> {
 
 /// Keeps `file` for later walks, in place of the files that were not used for the longest time.
 fn keep(file: &Arc<CompiledIgnoreFile>) {
-    let mut kept = lock_kept();
+    let mut kept = lock_mutex(&KEPT_FILES);
     kept.retain(|other| other.text_hash != file.text_hash);
     kept.push_front(file.clone());
     let mut wildcards = 0;
@@ -148,10 +149,6 @@ fn keep(file: &Arc<CompiledIgnoreFile>) {
     });
     let fitting = fitting.count();
     kept.truncate(fitting);
-}
-
-fn lock_kept() -> MutexGuard<'static, VecDeque<Arc<CompiledIgnoreFile>>> {
-    KEPT_FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -187,7 +184,7 @@ mod tests {
         let whole = CompiledIgnoreFile::from_text(&list(last));
         assert!(ignores(&whole, &format!("w{last}--7--x")));
         assert!(
-            lock_kept().iter().map(|file| file.wildcard_count).sum::<usize>()
+            lock_mutex(&KEPT_FILES).iter().map(|file| file.wildcard_count).sum::<usize>()
                 <= KEPT_WILDCARD_RULES_MAX
         );
     }

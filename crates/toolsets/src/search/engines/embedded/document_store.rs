@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 use toolgate_chunks::chunks;
-use toolgate_contract::exact_json;
+use toolgate_contract::{exact_json, lock_mutex};
 
 use crate::search::engines::{SearchEngineError, StoredDocument};
 
@@ -58,7 +58,7 @@ impl DocumentFileStore {
     pub(super) fn load(&self) -> Result<Vec<StoredDocument>, SearchEngineError> {
         match self {
             Self::Memory(documents) => {
-                let documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+                let documents = lock_mutex(documents);
                 Ok(documents.values().cloned().collect())
             }
             Self::Folder(folder) => {
@@ -84,7 +84,7 @@ impl DocumentFileStore {
     pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, SearchEngineError> {
         match self {
             Self::Memory(documents) => {
-                let documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+                let documents = lock_mutex(documents);
                 Ok(documents.get(path).cloned())
             }
             Self::Folder(folder) => read(&document_path(folder, path)),
@@ -101,7 +101,7 @@ impl DocumentFileStore {
         match self {
             Self::Memory(documents) => {
                 commit()?;
-                let mut documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut documents = lock_mutex(documents);
                 for (path, document) in changes {
                     match document {
                         Some(document) => drop(documents.insert(path, document)),

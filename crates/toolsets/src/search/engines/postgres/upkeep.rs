@@ -1,10 +1,11 @@
 //! Builds the approximate index over vectors in the background, once there are enough vectors.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
+use toolgate_contract::lock_mutex;
 use toolgate_postgres::SharedPostgresPool;
 
 use super::error::PostgresError;
@@ -21,7 +22,7 @@ pub(super) struct ApproximateVectorIndexBuilder {
 
 impl Drop for ApproximateVectorIndexBuilder {
     fn drop(&mut self) {
-        if let Some(task) = self.lock().take() {
+        if let Some(task) = lock_mutex(&self.task).take() {
             task.abort();
         }
     }
@@ -41,7 +42,7 @@ impl ApproximateVectorIndexBuilder {
         tables: &Arc<NamespaceTables>,
         chunks: u64,
     ) {
-        let mut task = self.lock();
+        let mut task = lock_mutex(&self.task);
         let is_running = task.as_ref().is_some_and(|task| !task.is_finished());
         if chunks < self.vectors_min || is_running {
             return;
@@ -63,11 +64,7 @@ impl ApproximateVectorIndexBuilder {
 
     #[cfg(test)]
     pub(super) fn was_started(&self) -> bool {
-        self.lock().is_some()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_mutex(&self.task).is_some()
     }
 }
 
