@@ -5,6 +5,7 @@ mod size;
 
 use jsonschema::{Keyword, PatternOptions, ValidationError, ValidationOptions, Validator};
 use serde_json::Value;
+use toolgate_contract::has_json_values_at_most;
 
 use crate::memory::{MemoryBudget, MemoryReservation};
 use patterns::{BoundedRegexPattern, DFA_BYTES_MAX, NAME_STEPS_MAX, forget_unfinished};
@@ -96,7 +97,7 @@ impl BoundedSchemaValidator {
     /// `comparisons_max` comparisons.
     pub fn is_cheap_for(&self, value: &Value, comparisons_max: u64) -> bool {
         let values_max = comparisons_max / self.size.weight.max(1);
-        self.size.patterns.count == 0 && has_at_most(value, &mut { values_max })
+        self.size.patterns.count == 0 && has_json_values_at_most(value, &mut { values_max })
     }
 
     /// Returns true if a pattern (regular expression) of the schema has look-around or
@@ -199,18 +200,6 @@ impl JsonValueSize {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-    }
-}
-
-/// Returns true if `value` consists of at most `left` JSON values, itself included. Subtracts their
-/// number from `left`.
-fn has_at_most(value: &Value, left: &mut u64) -> bool {
-    let Some(rest) = left.checked_sub(1) else { return false };
-    *left = rest;
-    match value {
-        Value::Array(items) => items.iter().all(|item| has_at_most(item, left)),
-        Value::Object(fields) => fields.values().all(|field| has_at_most(field, left)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 

@@ -34,6 +34,18 @@ pub fn skip_json_string(mut text: &[u8]) -> &[u8] {
     &[]
 }
 
+/// Returns true if `value` consists of at most `left` JSON values, itself included. Subtracts their
+/// number from `left`.
+pub fn has_json_values_at_most(value: &Value, left: &mut u64) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| has_json_values_at_most(item, left)),
+        Value::Object(fields) => fields.values().all(|field| has_json_values_at_most(field, left)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
 /// Returns the length of `value` as compact JSON, in bytes.
 pub fn json_len(value: &Value) -> usize {
     let mut count = ByteCountingWriter::default();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolgate_budget::{BlockingWorkPool, WorkPoolError};
-use toolgate_contract::{CallError, ValidationProblem};
+use toolgate_contract::{CallError, ValidationProblem, has_json_values_at_most};
 
 use super::ToolSchemaDirection;
 
@@ -14,7 +14,7 @@ const VALIDATIONS_MAX: usize = 8;
 const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of nested values in a value that is validated on the thread that serves the call,
 /// if the schema is this server's own.
-const SMALL_VALUES_MAX: usize = 5_000;
+const SMALL_VALUES_MAX: u64 = 5_000;
 
 /// Creates the pool of threads for validations that take long.
 pub(super) fn new_pool() -> BlockingWorkPool {
@@ -24,16 +24,7 @@ pub(super) fn new_pool() -> BlockingWorkPool {
 /// Returns true if `value` has so few nested values that validation by a schema of this server
 /// takes little time.
 pub(super) fn is_small(value: &Value) -> bool {
-    fn fits(value: &Value, left: &mut usize) -> bool {
-        let Some(rest) = left.checked_sub(1) else { return false };
-        *left = rest;
-        match value {
-            Value::Array(items) => items.iter().all(|item| fits(item, left)),
-            Value::Object(fields) => fields.values().all(|field| fits(field, left)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-        }
-    }
-    fits(value, &mut { SMALL_VALUES_MAX })
+    has_json_values_at_most(value, &mut { SMALL_VALUES_MAX })
 }
 
 /// Returns the error of a call whose input or output was not validated.

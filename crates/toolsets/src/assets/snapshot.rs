@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use toolgate_budget::{BlockingWorkPool, WorkPoolError, run_until};
-use toolgate_contract::{ToolContext, ToolError, ToolErrorKind, exact_json};
+use toolgate_contract::{
+    ToolContext, ToolError, ToolErrorKind, exact_json, has_json_values_at_most,
+};
 
 use super::AssetSettings;
 use super::outcome::AssetError;
@@ -32,7 +34,7 @@ const VERSION_FILE: &str = "version.json";
 const PATTERN_TIME_MAX: Duration = Duration::from_secs(10);
 /// An input with more JSON values than this is processed as a large asset, by a separate thread
 /// pool.
-const LARGE_VALUES_MIN: usize = 100_000;
+const LARGE_VALUES_MIN: u64 = 100_000;
 /// The maximum time that a large asset waits for a free thread, and also the maximum time to
 /// process it.
 const LARGE_WORK_TIME_MAX: Duration = Duration::from_secs(20);
@@ -268,17 +270,8 @@ impl AssetSnapshot {
 
 /// Returns true if `values` contain more than [`LARGE_VALUES_MIN`] JSON values in total.
 fn are_large(values: &[Value]) -> bool {
-    fn fits(value: &Value, left: &mut usize) -> bool {
-        let Some(rest) = left.checked_sub(1) else { return false };
-        *left = rest;
-        match value {
-            Value::Array(items) => items.iter().all(|item| fits(item, left)),
-            Value::Object(fields) => fields.values().all(|field| fits(field, left)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-        }
-    }
     let left = &mut { LARGE_VALUES_MIN };
-    !values.iter().all(|value| fits(value, left))
+    !values.iter().all(|value| has_json_values_at_most(value, left))
 }
 
 /// Converts an error of the thread pool for large assets to an error for the caller.
