@@ -186,7 +186,7 @@ impl PostgresConnectionPool {
     ) -> Result<PostgresConnection, PostgresError> {
         let config = &self.address.config;
         let stream = dial(address, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
-        let stream = PlainPostgresStream(stream);
+        let stream = PostgresStream(stream);
         let connected = match (&self.address.trust, address) {
             (None, _) | (_, DialAddress::Socket(_)) => {
                 let mut config = config.clone();
@@ -285,12 +285,12 @@ impl PooledConnection<'_> {
 
 async fn start_connection<T>(
     config: &Config,
-    stream: PlainPostgresStream,
+    stream: PostgresStream,
     tls: T,
     notifications: Option<mpsc::Sender<String>>,
 ) -> Result<PostgresConnection, PostgresError>
 where
-    T: TlsConnect<PlainPostgresStream>,
+    T: TlsConnect<PostgresStream>,
     T::Stream: Send + 'static,
 {
     let (client, mut connection) = config.connect_raw(stream, tls).await?;
@@ -312,32 +312,30 @@ struct PostgresTls {
     host: String,
 }
 
-/// A network connection to a PostgreSQL server without TLS. This wrapper type is [`Send`] for every
-/// lifetime.
-struct PlainPostgresStream(DialedByteStream);
+/// A network connection to a PostgreSQL server, with or without TLS. This wrapper type is [`Send`]
+/// for every lifetime.
+struct PostgresStream(DialedByteStream);
 
-/// A network connection to a PostgreSQL server with TLS.
-struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedByteStream>);
-
-impl TlsConnect<PlainPostgresStream> for PostgresTls {
-    type Stream = PostgresTlsStream;
+impl TlsConnect<PostgresStream> for PostgresTls {
+    type Stream = PostgresStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresStream>> + Send>>;
 
-    fn connect(self, stream: PlainPostgresStream) -> Self::Future {
-        Box::pin(
-            async move { Ok(PostgresTlsStream(self.tls.connect(stream.0, &self.host).await?)) },
-        )
+    fn connect(self, stream: PostgresStream) -> Self::Future {
+        Box::pin(async move {
+            let stream = self.tls.connect(stream.0, &self.host).await?;
+            Ok(PostgresStream(Box::new(stream)))
+        })
     }
 }
 
-impl TlsStream for PostgresTlsStream {
+impl TlsStream for PostgresStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for PostgresTlsStream {
+impl AsyncRead for PostgresStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -347,35 +345,7 @@ impl AsyncRead for PostgresTlsStream {
     }
 }
 
-impl AsyncWrite for PostgresTlsStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-impl AsyncRead for PlainPostgresStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for PlainPostgresStream {
+impl AsyncWrite for PostgresStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
