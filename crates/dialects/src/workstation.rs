@@ -12,9 +12,10 @@ use std::sync::Arc;
 use serde_json::json;
 use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 
-use self::calls::{ResultContentForm, read_message, retry_seconds, summary_reading};
+use self::calls::{ResultContentForm, read_message, summary_reading};
 use self::encoding::failure;
 use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, to_json};
+use crate::zyra::retry_seconds;
 use crate::{
     ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
 };

@@ -19,6 +19,7 @@ use crate::rpc::{
     INTERNAL_ERROR, METHOD_NOT_FOUND, RequestId, RpcError, parse_object, read_id, success,
     take_method_and_params, to_json,
 };
+use crate::zyra::retry_seconds;
 use crate::{
     AcceptedResponseMode, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
     PendingHostRequest, QuestionChannel, ServerInfo,
@@ -330,11 +331,6 @@ impl WorkstationEncoder {
     fn failure(&self, failure: &RpcError) -> Reply {
         Reply::json(failure.to_json(Some(&self.id)))
     }
-}
-
-/// Returns the duration `wait` in whole seconds, rounded up, at least 1.
-pub(crate) fn retry_seconds(wait: Duration) -> String {
-    wait.as_millis().div_ceil(1000).max(1).to_string()
 }
 
 /// The encoder for the short list of tools.

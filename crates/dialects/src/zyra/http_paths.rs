@@ -8,21 +8,10 @@ use toolgate_contract::FrameMetadata;
 /// includes everything below it.
 ///
 /// `/mcp` belongs to MCP, except for requests that [`is_zyra_probe`] matches.
-pub(crate) const PATHS: &[&str] = &[
-    "/v1/mcp",
-    "/v1/mcp/progress/",
-    "/mcp/progress/",
-    "/v1/jobs/",
-    "/jobs/",
-    "/v1/ws/mcp",
-    "/ws/mcp",
-    "/v1/ws/jobs/",
-    "/ws/jobs/",
-    "/v1/health",
-    "/health",
-];
+pub(crate) const PATHS: &[&str] = OWN_PATHS.split_at(1).1;
 
-/// The paths of Zyra's dialect on its own listener, including `/mcp`.
+/// The paths of Zyra's dialect on its own listener, including `/mcp`. This path must come first,
+/// because [`PATHS`] leaves it out.
 pub(crate) const OWN_PATHS: &[&str] = &[
     "/mcp",
     "/v1/mcp",
