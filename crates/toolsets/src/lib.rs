@@ -2,6 +2,7 @@
 
 mod confirmation;
 mod counted;
+mod input_defaults;
 pub mod exec;
 pub mod git;
 pub mod ci;

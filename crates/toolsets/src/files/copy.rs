@@ -35,7 +35,7 @@ pub struct CopyEntryInput {
     #[serde(default)]
     overwrite: bool,
     /// Create missing directories on the way to the destination.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     mkdirs: bool,
 }
 
@@ -115,8 +115,4 @@ impl Tool for CopyEntry {
         let bytes = counted(*bytes, "byte", "bytes");
         text.with_note(format!("{entries}, {bytes}{left_out}"))
     }
-}
-
-fn yes() -> bool {
-    true
 }

@@ -25,7 +25,7 @@ pub struct GetFileInfoInput {
     /// File or directory.
     path: String,
     /// Return a file's etag, which usually means reading the file.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     etag: bool,
 }
 
@@ -148,8 +148,4 @@ fn is_text(head: &[u8], whole: bool) -> bool {
         Err(err) => err.error_len().is_none() && !whole,
     };
     is_utf8 && !head.contains(&0)
-}
-
-fn yes() -> bool {
-    true
 }

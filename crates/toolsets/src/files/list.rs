@@ -25,7 +25,7 @@ pub struct ListDirectory {
 #[serde(deny_unknown_fields)]
 pub struct ListDirectoryInput {
     /// The directory.
-    #[serde(default = "here")]
+    #[serde(default = "crate::input_defaults::here")]
     path: String,
     /// Maximum entries.
     #[serde(default = "limit")]
@@ -120,10 +120,6 @@ fn output(path: String, question: &str, page: &DirectoryPage) -> ListDirectoryOu
         mtime: meta.mtime().to_string(),
     });
     ListDirectoryOutput { path, entries: entries.collect(), left: page.remaining, cursor }
-}
-
-fn here() -> String {
-    ".".into()
 }
 
 fn limit() -> u64 {

@@ -19,7 +19,7 @@ pub struct MakeDirectoryInput {
     /// The directory.
     path: String,
     /// Create missing parent directories, too.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     parents: bool,
 }
 
@@ -61,8 +61,4 @@ impl Tool for MakeDirectory {
             format!("{path} already exists")
         })
     }
-}
-
-fn yes() -> bool {
-    true
 }

@@ -24,7 +24,7 @@ pub struct MoveEntryInput {
     #[serde(default)]
     overwrite: bool,
     /// Create missing directories on the way to the destination.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     mkdirs: bool,
 }
 
@@ -73,8 +73,4 @@ impl Tool for MoveEntry {
             quoted_path(destination)
         ))
     }
-}
-
-fn yes() -> bool {
-    true
 }

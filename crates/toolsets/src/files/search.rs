@@ -29,7 +29,7 @@ pub struct SearchFiles {
 #[serde(deny_unknown_fields)]
 pub struct SearchFilesInput {
     /// Directory or file to search.
-    #[serde(default = "here")]
+    #[serde(default = "crate::input_defaults::here")]
     path: String,
     /// `*.rs`, or a path such as `src/**/*.ts`; a leading `!` negates.
     glob: Option<String>,
@@ -49,7 +49,7 @@ pub struct SearchFilesInput {
     #[serde(default)]
     include_ignored: bool,
     /// Search names that begin with a dot (`.git` only if `path` names it).
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     hidden: bool,
     /// Maximum matches.
     #[serde(default = "limit")]
@@ -206,14 +206,6 @@ impl FileLineMatch {
             *body += &format!("{path}-{number}-{text}\n");
         }
     }
-}
-
-fn here() -> String {
-    ".".into()
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn limit() -> usize {

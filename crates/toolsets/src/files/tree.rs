@@ -25,7 +25,7 @@ pub struct ShowDirectoryTree {
 #[serde(deny_unknown_fields)]
 pub struct ShowDirectoryTreeInput {
     /// The directory.
-    #[serde(default = "here")]
+    #[serde(default = "crate::input_defaults::here")]
     path: String,
     /// Number of levels.
     #[serde(default = "depth")]
@@ -222,10 +222,6 @@ fn indent(body: &mut String, depth: u32) {
     for _ in 0..depth {
         *body += "  ";
     }
-}
-
-fn here() -> String {
-    ".".into()
 }
 
 fn depth() -> u32 {

@@ -34,12 +34,12 @@ pub struct WriteFileInput {
     /// The content as base64.
     content_base64: Option<String>,
     /// Create the file if it does not exist.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     create: bool,
     /// Replace an existing file.
     overwrite: Option<bool>,
     /// Create missing parent directories.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     mkdirs: bool,
     /// Permission bits, octal as a string ("0755") or decimal as a number (493). Default: the bits
     /// of the replaced file.
@@ -205,8 +205,4 @@ impl JsonSchema for FilePermissionMode {
         // The tool refuses a number that is too large, with a better error than the schema's.
         json_schema!({ "type": ["integer", "string"], "minimum": 0 })
     }
-}
-
-fn yes() -> bool {
-    true
 }

@@ -23,12 +23,8 @@ pub(super) struct GitBranchesInput {
     #[serde(default)]
     repo: RepositoryFolder,
     /// Include remote branches.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     remote: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

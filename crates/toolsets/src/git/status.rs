@@ -24,12 +24,8 @@ pub(super) struct GitStatusInput {
     #[serde(default)]
     repo: RepositoryFolder,
     /// Include untracked files.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     untracked: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[derive(Debug, Default, Serialize, JsonSchema)]

@@ -44,11 +44,11 @@ pub struct SearchByMeaningInput {
     #[serde(default)]
     include_vectors: bool,
     /// Rerank by names and paths. Tests come last.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     rerank: bool,
     /// Return each file once, with its best passage; otherwise each passage is a match, and `limit`
     /// counts passages.
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     by_file: bool,
 }
 
@@ -275,8 +275,4 @@ impl AdditionalMatchLocation {
 
 fn limit() -> usize {
     5
-}
-
-fn yes() -> bool {
-    true
 }

@@ -48,7 +48,7 @@ pub struct SearchTextInput {
     /// Namespace (a named folder from the settings) to search; default: the whole workspace.
     namespace: Option<String>,
     /// Directory or file to search.
-    #[serde(default = "here")]
+    #[serde(default = "crate::input_defaults::here")]
     path: String,
     /// `*.rs`, or a path such as `src/**/*.ts`; a leading `!` excludes.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct SearchTextInput {
     #[serde(default)]
     include_ignored: bool,
     /// Search names that begin with a dot (`.git` only by `path`).
-    #[serde(default = "yes")]
+    #[serde(default = "crate::input_defaults::yes")]
     hidden: bool,
     /// Lines around each match.
     #[serde(default)]
@@ -320,14 +320,6 @@ fn check_range(pointer: &str, value: usize, min: usize, max: usize) -> Result<()
         return Ok(());
     }
     Err(ToolError::invalid(pointer, format!("it must be from {min} to {max}")))
-}
-
-fn here() -> String {
-    ".".into()
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn limit() -> usize {
