@@ -18,6 +18,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::map::Entry;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
@@ -40,7 +41,8 @@ const RESERVED_KEYS: &str = "$serde_json::private::";
 pub fn parse(text: &str) -> serde_json::Result<Value> {
     let numbers = OriginalNumberTexts::new(text);
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = ExactJsonValueSeed(&numbers).deserialize(&mut reader)?;
+    let seed = JsonValueSeed { numbers: &numbers, check: NoJsonCheck };
+    let value = seed.deserialize(&mut reader)?;
     reader.end().map(|()| value)
 }
 
@@ -343,19 +345,51 @@ impl Visitor<'_> for NumberTextSeed {
     }
 }
 
-/// Seed that deserializes a JSON value without changing the spelling of its numbers.
-#[derive(Clone, Copy)]
-struct ExactJsonValueSeed<'a, 't>(&'a OriginalNumberTexts<'t>);
+/// Checks of the values and keys of a JSON text while a [`JsonValueSeed`] reads it. Allows
+/// everything by default.
+pub trait JsonValueCheck: Copy {
+    /// Checks whether one more value is allowed.
+    ///
+    /// # Errors
+    /// The reason why it is not.
+    fn check_value<E: serde::de::Error>(self) -> Result<(), E> {
+        Ok(())
+    }
 
-impl<'de> DeserializeSeed<'de> for ExactJsonValueSeed<'_, '_> {
+    /// Checks whether an object may repeat `key`. The last value of a repeated key counts.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    fn check_repeated_key<E: serde::de::Error>(self, _key: &str) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Check that allows any number of values, and repeated keys.
+#[derive(Debug, Clone, Copy)]
+struct NoJsonCheck;
+
+impl JsonValueCheck for NoJsonCheck {}
+
+/// Seed that deserializes a JSON value without changing the spelling of its numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct JsonValueSeed<'a, 't, C> {
+    /// The numbers of the JSON text.
+    pub numbers: &'a OriginalNumberTexts<'t>,
+    /// The check of each value and key.
+    pub check: C,
+}
+
+impl<'de, C: JsonValueCheck> DeserializeSeed<'de> for JsonValueSeed<'_, '_, C> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        self.check.check_value()?;
         reader.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for ExactJsonValueSeed<'_, '_> {
+impl<'de, C: JsonValueCheck> Visitor<'de> for JsonValueSeed<'_, '_, C> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -400,14 +434,20 @@ impl<'de> Visitor<'de> for ExactJsonValueSeed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        let mut next = match self.0.start_map(&mut entries)? {
+        let mut next = match self.numbers.start_map(&mut entries)? {
             JsonMapFirstEntry::Number(number) => return Ok(Value::Number(number)),
             JsonMapFirstEntry::Key(key) => Some(key),
             JsonMapFirstEntry::Empty => None,
         };
         while let Some(key) = next {
             check_key(&key)?;
-            object.insert(key, entries.next_value_seed(self)?);
+            match object.entry(key) {
+                Entry::Vacant(place) => _ = place.insert(entries.next_value_seed(self)?),
+                Entry::Occupied(mut taken) => {
+                    self.check.check_repeated_key(taken.key())?;
+                    taken.insert(entries.next_value_seed(self)?);
+                }
+            }
             next = entries.next_key()?;
         }
         Ok(Value::Object(object))

@@ -9,9 +9,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::de::StrRead;
-use serde_json::map::Entry;
 use serde_json::{Map, Value};
-use toolgate_contract::exact_json::{JsonMapFirstEntry, OriginalNumberTexts, check_key};
+use toolgate_contract::exact_json::{
+    JsonMapFirstEntry, JsonValueCheck, JsonValueSeed, OriginalNumberTexts, check_key,
+};
 
 /// The maximum number of values in one JSON message. Without this limit, a few megabytes of `0,`
 /// would take a gigabyte, because each value takes tens of bytes in memory.
@@ -38,7 +39,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<RpcMessageMembers, Value>, JsonError> {
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => read_json(bytes, |strict, reader| {
-            strict.count_value::<serde_json::Error>()?;
+            strict.check.check_value::<serde_json::Error>()?;
             reader.deserialize_map(RpcMessageVisitor(strict)).map(Ok)
         }),
         Some(_) | None => parse(bytes).map(Err),
@@ -58,7 +59,7 @@ fn read_json<T>(
     })?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let (left, numbers) = (Cell::new(VALUES_MAX), OriginalNumberTexts::new(text));
-    let strict = StrictJsonSeed { left: &left, numbers: &numbers };
+    let strict = JsonValueSeed { numbers: &numbers, check: StrictJsonCheck(&left) };
     let value = read(strict, &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
         if err.is_data() {
@@ -70,94 +71,24 @@ fn read_json<T>(
 }
 
 /// Seed that deserializes one JSON value and checks for duplicate keys and too many values.
-#[derive(Clone, Copy)]
-struct StrictJsonSeed<'a> {
-    /// The number of JSON values that are still allowed.
-    left: &'a Cell<usize>,
-    numbers: &'a OriginalNumberTexts<'a>,
-}
+type StrictJsonSeed<'a> = JsonValueSeed<'a, 'a, StrictJsonCheck<'a>>;
 
-impl StrictJsonSeed<'_> {
-    /// Reduces the number of JSON values that are still allowed by one. Fails if no further value
-    /// is allowed.
-    fn count_value<E: Error>(self) -> Result<(), E> {
-        let left = self.left.get().checked_sub(1);
+/// The number of JSON values that are still allowed.
+#[derive(Clone, Copy)]
+struct StrictJsonCheck<'a>(&'a Cell<usize>);
+
+impl JsonValueCheck for StrictJsonCheck<'_> {
+    fn check_value<E: Error>(self) -> Result<(), E> {
+        let left = self.0.get().checked_sub(1);
         let left = left.ok_or_else(|| {
             E::custom(format_args!("a message may have at most {VALUES_MAX} values"))
         })?;
-        self.left.set(left);
+        self.0.set(left);
         Ok(())
     }
-}
 
-impl<'de> DeserializeSeed<'de> for StrictJsonSeed<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        self.count_value()?;
-        reader.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for StrictJsonSeed<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        let mut next = match self.numbers.start_map(&mut entries)? {
-            JsonMapFirstEntry::Number(number) => return Ok(Value::Number(number)),
-            JsonMapFirstEntry::Key(key) => Some(key),
-            JsonMapFirstEntry::Empty => None,
-        };
-        while let Some(key) = next {
-            check_key(&key)?;
-            match object.entry(key) {
-                Entry::Vacant(place) => _ = place.insert(entries.next_value_seed(self)?),
-                Entry::Occupied(taken) => return Err(duplicate_key(taken.key())),
-            }
-            next = entries.next_key()?;
-        }
-        Ok(Value::Object(object))
+    fn check_repeated_key<E: Error>(self, key: &str) -> Result<(), E> {
+        Err(duplicate_key(key))
     }
 }
 
@@ -295,7 +226,7 @@ impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {
     type Value = RawRpcParams;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<RawRpcParams, D::Error> {
-        self.0.count_value()?;
+        self.0.check.check_value()?;
         reader.deserialize_any(self)
     }
 }
