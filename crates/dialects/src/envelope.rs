@@ -7,8 +7,6 @@ mod lines;
 mod names;
 mod answers;
 
-use std::sync::Arc;
-
 use serde_json::json;
 use toolgate_contract::{
     CallEnvelope, CallError, CallMetadata, Caller, EnvelopeError, EnvelopeErrorCode,
@@ -18,8 +16,8 @@ use toolgate_contract::{
 use self::answers::{EnvelopeEncoder, EnvelopeTransport};
 use self::requests::EnvelopeRequest;
 use crate::{
-    AcceptedResponseMode, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
-    InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel, WebSocketPurpose,
+    ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, PendingHostRequest,
+    WebSocketPurpose,
 };
 
 pub use names::{canonical_tool_id, catalog_name};
@@ -120,16 +118,10 @@ fn request_reading(
     let encoder =
         EnvelopeEncoder { transport, tool: origin.tool.clone(), prompt: origin.prompt.clone() };
     ParsedFrame::Request(PendingHostRequest {
-        // No request is cancelled by its id, so two requests may share one.
-        key: InFlightRequestKey(key),
-        request,
-        encoder: Arc::new(encoder),
-        on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedResponseMode::Message,
-        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata { by_id: true, ..metadata },
-        time_limit: None,
         origin: Some(Box::new(origin)),
+        // No request is cancelled by its id, so two requests may share one.
+        ..PendingHostRequest::new(InFlightRequestKey(key), request, encoder)
     })
 }
 

@@ -295,6 +295,27 @@ pub struct PendingHostRequest {
     pub origin: Option<Box<EnvelopeRequestInfo>>,
 }
 
+impl PendingHostRequest {
+    /// Creates a request that a lost connection cancels and one message answers, without questions.
+    pub(crate) fn new(
+        key: InFlightRequestKey,
+        request: HostRequest,
+        encoder: impl AnswerEncoder,
+    ) -> Self {
+        Self {
+            key,
+            request,
+            encoder: Arc::new(encoder),
+            on_disconnect: DisconnectEffect::Cancels,
+            answer_form: AcceptedResponseMode::Message,
+            question_mode: QuestionChannel::Nobody,
+            metadata: CallMetadata::default(),
+            time_limit: None,
+            origin: None,
+        }
+    }
+}
+
 /// The channel by which a client is asked questions about its request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionChannel {

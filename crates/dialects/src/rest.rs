@@ -15,9 +15,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallMetadata, Caller, EndedJobCancelReply, FrameMetadata,
-    HostAnswer, HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
-    exact_json,
+    ArtefactSelection, CallError, Caller, EndedJobCancelReply, FrameMetadata, HostAnswer,
+    HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody, exact_json,
 };
 
 use self::http_paths::{PATHS, RestRoute, parse_path};
@@ -26,9 +25,8 @@ use crate::json::JsonError;
 use crate::rpc::to_json;
 use crate::zyra::{disposition, retry_seconds, single_query_value};
 use crate::{
-    AcceptedResponseMode, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect,
-    FrameRefusal, InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame,
-    PendingHostRequest, QuestionChannel,
+    AnswerEncoder, ClientConversation, Dialect, DisconnectEffect, FrameRefusal, InFlightRequestKey,
+    JobWatchRequest, JobWatchSchedule, ParsedFrame, PendingHostRequest,
 };
 
 /// The name of the dialect in audit records.
@@ -198,17 +196,11 @@ fn request_reading(request: HostRequest, view: RestReplyContent) -> ParsedFrame 
         HostRequest::CancelJob { .. } | HostRequest::StartJob { .. } => DisconnectEffect::Continues,
         _ => DisconnectEffect::Cancels,
     };
+    // The request is alone in its conversation, so any key is unique.
+    let key = InFlightRequestKey(NAME.to_owned());
     ParsedFrame::Request(PendingHostRequest {
-        // The request is alone in its conversation, so any key is unique.
-        key: InFlightRequestKey(NAME.to_owned()),
-        request,
-        encoder: Arc::new(RestJobEncoder { view }),
         on_disconnect,
-        answer_form: AcceptedResponseMode::Message,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
-        time_limit: None,
-        origin: None,
+        ..PendingHostRequest::new(key, request, RestJobEncoder { view })
     })
 }
 

@@ -1,15 +1,13 @@
 //! The Synesthetic dialect: seven tools by their bare names, one request per line, and failures as
 //! results.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, CallMetadata, Caller, FrameMetadata, HostAnswer, HostRequest, MessageFrame, Reply,
+    CallError, Caller, FrameMetadata, HostAnswer, HostRequest, MessageFrame, Reply,
     ValidationProblem,
 };
 
@@ -19,8 +17,8 @@ use crate::rpc::{
 };
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
-    AcceptedResponseMode, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect,
-    FrameRefusal, InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel,
+    AnswerEncoder, ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame,
+    PendingHostRequest,
 };
 
 /// The prefix of the tool ids of Synesthetic's methods.
@@ -172,20 +170,11 @@ fn request_reading(
     };
     // Unknown parameters are ignored.
     params.retain(|name, _| known.contains(&name.as_str()));
-    ParsedFrame::Request(PendingHostRequest {
-        key: InFlightRequestKey(id.0.get().to_owned()),
-        request: HostRequest::CallTool {
-            tool: format!("{TOOLSET}{method}"),
-            input: Value::Object(params),
-        },
-        encoder: Arc::new(SynestheticEncoder { id, method }),
-        on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedResponseMode::Message,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
-        time_limit: None,
-        origin: None,
-    })
+    let key = InFlightRequestKey(id.0.get().to_owned());
+    let tool = format!("{TOOLSET}{method}");
+    let request = HostRequest::CallTool { tool, input: Value::Object(params) };
+    let encoder = SynestheticEncoder { id, method };
+    ParsedFrame::Request(PendingHostRequest::new(key, request, encoder))
 }
 
 /// A request id in its original spelling: `1.0` differs from `1`, and long numbers keep their

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use toolgate_contract::{CallError, CallMetadata, HostRequest, Reply};
+use toolgate_contract::{CallError, HostRequest, Reply};
 
 use super::calls::{MiraCallParams, tool_input};
 use super::encoder::{MiraEncoder, MiraRequest};
@@ -17,8 +17,7 @@ use super::schemas;
 use crate::json::{JsonError, parse};
 use crate::rpc::{invalid_id_reason, is_id_too_long, skim_id, to_json};
 use crate::{
-    AcceptedResponseMode, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingHostRequest,
-    QuestionChannel, ServerInfo,
+    AcceptedResponseMode, InFlightRequestKey, ParsedFrame, PendingHostRequest, ServerInfo,
 };
 
 /// The connection on which a message of Mira's client arrived.
@@ -210,15 +209,9 @@ fn request_reading(
         AcceptedResponseMode::Stream | AcceptedResponseMode::Resumable => encoder,
     };
     ParsedFrame::Request(PendingHostRequest {
-        key: encoder.id.key(),
-        request,
-        encoder: Arc::new(encoder),
-        on_disconnect: DisconnectEffect::Cancels,
         answer_form,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
         time_limit,
-        origin: None,
+        ..PendingHostRequest::new(encoder.id.key(), request, encoder)
     })
 }
 

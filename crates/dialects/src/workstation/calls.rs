@@ -1,13 +1,12 @@
 //! JSON-RPC of the workstation contract: parsing of methods, results and errors.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput, ToolRunStatus,
-    ValidationProblem, exact_json,
+    CallError, HostAnswer, HostRequest, Reply, ToolOutput, ToolRunStatus, ValidationProblem,
+    exact_json,
 };
 
 use super::contract_tools::{WorkstationContractTool, find_tool, job_arguments};
@@ -20,10 +19,7 @@ use crate::rpc::{
     take_method_and_params, to_json,
 };
 use crate::zyra::retry_seconds;
-use crate::{
-    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
-    PendingHostRequest, QuestionChannel, ServerInfo,
-};
+use crate::{AnswerEncoder, InFlightRequestKey, ParsedFrame, PendingHostRequest, ServerInfo};
 
 /// The MCP revisions that a client of the workstation dialect may choose, newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -239,32 +235,17 @@ fn request_reading(
     time_limit: Option<Duration>,
 ) -> ParsedFrame {
     ParsedFrame::Request(PendingHostRequest {
-        key: encoder.id.key(),
-        request,
-        encoder: Arc::new(encoder),
-        on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedResponseMode::Message,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
         time_limit,
-        origin: None,
+        ..PendingHostRequest::new(encoder.id.key(), request, encoder)
     })
 }
 
 /// Creates the request to the host for the short list of tools (names and descriptions).
 pub(crate) fn summary_reading() -> ParsedFrame {
-    ParsedFrame::Request(PendingHostRequest {
-        // The request is alone in its conversation, so any key is unique.
-        key: InFlightRequestKey("tools".to_owned()),
-        request: HostRequest::Discover,
-        encoder: Arc::new(ToolSummaryEncoder),
-        on_disconnect: DisconnectEffect::Cancels,
-        answer_form: AcceptedResponseMode::Message,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
-        time_limit: None,
-        origin: None,
-    })
+    // The request is alone in its conversation, so any key is unique.
+    let key = InFlightRequestKey("tools".to_owned());
+    let request = HostRequest::Discover;
+    ParsedFrame::Request(PendingHostRequest::new(key, request, ToolSummaryEncoder))
 }
 
 /// The encoder for the answer to one request of the workstation dialect.

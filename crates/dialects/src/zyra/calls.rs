@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, CallError, CallMetadata, ContentBlock, HostAnswer, HostRequest, JobOptions,
-    JobSnapshot, Reply, ToolOutput, ToolPage, ToolRunStatus, exact_json,
+    AnyTool, CallError, ContentBlock, HostAnswer, HostRequest, JobOptions, JobSnapshot, Reply,
+    ToolOutput, ToolPage, ToolRunStatus, exact_json,
 };
 
 use super::encoding::{
@@ -24,7 +24,7 @@ use crate::rpc::{
 use crate::tool_mentions::own_tool_id;
 use crate::{
     AcceptedResponseMode, AnswerEncoder, DisconnectEffect, JobEventEncoder, ParsedFrame,
-    PendingHostRequest, QuestionChannel, ServerInfo,
+    PendingHostRequest, ServerInfo,
 };
 
 /// The MCP revision in the answer to a Zyra client's `initialize`, independent of the request.
@@ -261,15 +261,9 @@ fn request_reading(
         ZyraTransport::WebSocket => AcceptedResponseMode::Stream,
     };
     ParsedFrame::Request(PendingHostRequest {
-        key: encoder.id.key(),
-        request,
-        encoder: Arc::new(encoder),
         on_disconnect,
         answer_form,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
-        time_limit: None,
-        origin: None,
+        ..PendingHostRequest::new(encoder.id.key(), request, encoder)
     })
 }
 

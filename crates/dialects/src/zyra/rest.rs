@@ -1,13 +1,12 @@
 //! Discovery and jobs over plain HTTP: requests by path, and answers with statuses.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallMetadata, EndedJobCancelReply, HostAnswer, HostRequest,
-    JobArtefact, JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
+    ArtefactSelection, CallError, EndedJobCancelReply, HostAnswer, HostRequest, JobArtefact, JobId,
+    JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
 };
 
 use super::NAME;
@@ -16,8 +15,8 @@ use super::http_paths::{ZyraRoute, single_query_value};
 use super::watch;
 use crate::rpc::to_json;
 use crate::{
-    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
-    PendingHostRequest, QuestionChannel, ServerInfo,
+    AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingHostRequest,
+    ServerInfo,
 };
 
 /// The description of the server in Zyra's discovery.
@@ -129,17 +128,11 @@ fn request_reading(request: HostRequest, view: ZyraReplyContent) -> ParsedFrame 
         | ZyraReplyContent::Manifest
         | ZyraReplyContent::File => DisconnectEffect::Cancels,
     };
+    // The request is alone in its conversation, so any key is unique.
+    let key = InFlightRequestKey("rest".to_owned());
     ParsedFrame::Request(PendingHostRequest {
-        // The request is alone in its conversation, so any key is unique.
-        key: InFlightRequestKey("rest".to_owned()),
-        request,
-        encoder: Arc::new(ZyraRestEncoder { view }),
         on_disconnect,
-        answer_form: AcceptedResponseMode::Message,
-        question_mode: QuestionChannel::Nobody,
-        metadata: CallMetadata::default(),
-        time_limit: None,
-        origin: None,
+        ..PendingHostRequest::new(key, request, ZyraRestEncoder { view })
     })
 }
 
