@@ -48,6 +48,14 @@ pub fn escape_hidden(text: &str) -> String {
     line
 }
 
+/// Returns the first `chars_max` characters of `text`, followed by `…` if any are missing.
+pub fn shorten(text: &str, chars_max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
 /// Returns the first character of `text` that has no visible form or has an effect besides being
 /// displayed, such as a change of the reading direction, and its byte offset.
 ///

@@ -1,8 +1,11 @@
 //! Turns schema validation errors into messages that help to fix the value.
 
+use std::borrow::Cow;
+
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
+use toolgate_contract::printable;
 
 /// Maximum number of characters of a value or of a message that a schema error repeats.
 const CHARS_MAX: usize = 300;
@@ -111,11 +114,8 @@ fn allowed_values(subschema: &Value) -> Option<Vec<Value>> {
     Some(choices?.concat()).filter(|choices| !choices.is_empty())
 }
 
-fn truncate(text: &str) -> String {
-    match text.char_indices().nth(80) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-    }
+fn truncate(text: &str) -> Cow<'_, str> {
+    printable::shorten(text, 80)
 }
 
 /// Shortens a long message in its middle, because it may repeat a long value.

@@ -1,6 +1,7 @@
 //! Selects the arguments of a call that its audit record shows.
 
 use serde_json::Value;
+use toolgate_contract::printable;
 
 use crate::secrets::{REDACTED, SecretSet};
 
@@ -56,7 +57,7 @@ impl AuditArgumentDetail {
             Some(line) => secrets.redact_input(&secrets.call_secrets(input), &line),
             None => secrets.redact(&named_subject(input)?).into_owned(),
         };
-        Some(truncate(&subject, SUBJECT_CHARS_MAX))
+        Some(printable::shorten(&subject, SUBJECT_CHARS_MAX).into_owned())
     }
 
     /// Returns the value of the first argument in `input` that has one of the `names`, as the
@@ -71,7 +72,7 @@ impl AuditArgumentDetail {
             return None;
         }
         let subject = first_subject(input, names)?;
-        Some(truncate(&secrets.redact(&subject), SUBJECT_CHARS_MAX))
+        Some(printable::shorten(&secrets.redact(&subject), SUBJECT_CHARS_MAX).into_owned())
     }
 
     /// Returns the command line `words` as the subject of a call with `input`, redacted and cut to
@@ -88,7 +89,7 @@ impl AuditArgumentDetail {
         // Longer lines are cut in any case.
         let line: String = words.join(" ").chars().take(SUBJECT_CHARS_MAX * 4).collect();
         let line = secrets.redact_input(&secrets.call_secrets(input), &line);
-        Some(truncate(&line, SUBJECT_CHARS_MAX))
+        Some(printable::shorten(&line, SUBJECT_CHARS_MAX).into_owned())
     }
 
     /// Returns true if audit records contain error messages at this detail level. Error messages
@@ -118,8 +119,9 @@ pub(super) fn redacted_arguments(
     let of_call = secrets.call_secrets(input);
     let redact = |text: &str| {
         // The end of a long text is never shown, so it is not searched.
-        let start = truncate(text, text_chars_max * 20);
-        truncate(&secrets.redact_input(&of_call, &start), text_chars_max)
+        let start = printable::shorten(text, text_chars_max * 20);
+        let redacted = secrets.redact_input(&of_call, &start);
+        printable::shorten(&redacted, text_chars_max).into_owned()
     };
     shorten(input, secrets, &redact, &mut left, DEPTH_MAX)
 }
@@ -205,13 +207,6 @@ fn shorten(
             fields.collect()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
-pub(super) fn truncate(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

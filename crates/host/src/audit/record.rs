@@ -12,9 +12,9 @@ use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use toolgate_contract::{CallError, Effects, SandboxReport, ToolCall, ToolRunStatus};
+use toolgate_contract::{CallError, Effects, SandboxReport, ToolCall, ToolRunStatus, printable};
 
-use super::arguments::{AuditArgumentDetail, truncate};
+use super::arguments::AuditArgumentDetail;
 use super::byte_size::AuditedPayload;
 use super::chain::encode_hex;
 use super::queue::AuditRecordQueue;
@@ -328,7 +328,7 @@ impl<'a> OpenAuditRecord<'a> {
     pub(crate) fn note_error(&mut self, message: &str) {
         if let Some((_, record, _)) = &mut self.open {
             let line = message.lines().find(|line| !line.trim().is_empty());
-            record.error = line.map(|line| truncate(line, ERROR_CHARS_MAX));
+            record.error = line.map(|line| printable::shorten(line, ERROR_CHARS_MAX).into_owned());
         }
     }
 

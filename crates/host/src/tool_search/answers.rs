@@ -301,6 +301,6 @@ fn describe(entry: &CatalogToolEntry, text: &mut String) {
 }
 
 /// Returns the beginning of an unknown name that an error message repeats.
-fn shorten(name: &str) -> String {
+pub(super) fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }

@@ -12,6 +12,7 @@ use toolgate_contract::{
 };
 use toolgate_tool_search::strip_prefix;
 
+use super::answers::shorten;
 use super::replies::{add_note, arguments_help, explain_failure, refuses_arguments};
 use super::{CALL, READ};
 use crate::catalog::CatalogToolEntry;
@@ -206,11 +207,6 @@ fn read_fields(
 
 fn problem(pointer: &str, message: &str) -> ValidationProblem {
     ValidationProblem { pointer: pointer.to_owned(), message: message.to_owned() }
-}
-
-/// Returns the beginning of an unknown tool's name that an error message repeats.
-fn shorten(name: &str) -> String {
-    name.chars().take(100).collect()
 }
 
 /// Reads `bytes` as a JSON call through `tools.call`, and checks that the result is a call of a

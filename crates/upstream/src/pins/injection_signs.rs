@@ -350,10 +350,7 @@ fn find_base64(word: &str) -> Option<String> {
 }
 
 fn clip(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-    }
+    printable::shorten(text, 60).into_owned()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
-use toolgate_contract::ToolId;
+use toolgate_contract::{ToolId, printable};
 
 use super::notice;
 use crate::config::restart::changed_settings;
@@ -154,11 +154,5 @@ fn value(table: &toml::Table, name: &str) -> Markup {
 
 /// Returns a setting's value as text, shortened to [`VALUE_CHARS_MAX`] characters.
 fn shorten(value: &toml::Value) -> String {
-    let mut text = value.to_string();
-    let end = text.char_indices().nth(VALUE_CHARS_MAX).map(|(end, _)| end);
-    if let Some(end) = end {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
+    printable::shorten(&value.to_string(), VALUE_CHARS_MAX).into_owned()
 }

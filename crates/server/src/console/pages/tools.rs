@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use toolgate_contract::{Effects, JobSupport, ToolOutput, ToolRunStatus, ToolSpec, fold_name};
+use toolgate_contract::{
+    Effects, JobSupport, ToolOutput, ToolRunStatus, ToolSpec, fold_name, printable,
+};
 use toolgate_dialects::mcp::model_text;
 use toolgate_host::{ParsedAuditRecord, estimate_tokens};
 
@@ -189,9 +191,5 @@ fn tokens(spec: &ToolSpec) -> usize {
 
 /// Returns the first line of a tool's description, shortened to [`SUMMARY_CHARS_MAX`] characters.
 fn summary(description: &str) -> Cow<'_, str> {
-    let line = description.lines().next().unwrap_or_default();
-    match line.char_indices().nth(SUMMARY_CHARS_MAX) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &line[..end])),
-        None => Cow::Borrowed(line),
-    }
+    printable::shorten(description.lines().next().unwrap_or_default(), SUMMARY_CHARS_MAX)
 }
