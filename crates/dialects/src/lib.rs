@@ -34,6 +34,10 @@ pub mod fuzzing;
 
 pub use instructions::AgentInstructions;
 
+/// Error message for an answer of the host that does not match the client's request.
+pub(crate) const MISMATCHED_ANSWER: &str =
+    "the server's answer does not match the request; this is a bug in toolgate";
+
 /// Returns all dialects for the server that `facts` describe.
 pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
     vec![

@@ -26,7 +26,7 @@ use crate::rpc::to_json;
 use crate::zyra::{disposition, retry_seconds, single_query_value};
 use crate::{
     AnswerEncoder, ClientConversation, Dialect, DisconnectEffect, FrameRefusal, InFlightRequestKey,
-    JobWatchRequest, JobWatchSchedule, ParsedFrame, PendingHostRequest,
+    JobWatchRequest, JobWatchSchedule, MISMATCHED_ANSWER, ParsedFrame, PendingHostRequest,
 };
 
 /// The name of the dialect in audit records.
@@ -241,10 +241,7 @@ impl AnswerEncoder for RestJobEncoder {
                     .with_header("x-content-type-options", "nosniff")
             }
             (_, Err(error)) => error_reply(&error),
-            (_, Ok(_)) => problem(
-                500,
-                "the server's answer does not match the request; this is a bug in toolgate",
-            ),
+            (_, Ok(_)) => problem(500, MISMATCHED_ANSWER),
         })
     }
 }

@@ -17,8 +17,8 @@ use crate::rpc::{
 };
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
-    AnswerEncoder, ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame,
-    PendingHostRequest,
+    AnswerEncoder, ClientConversation, Dialect, FrameRefusal, InFlightRequestKey,
+    MISMATCHED_ANSWER, ParsedFrame, PendingHostRequest,
 };
 
 /// The prefix of the tool ids of Synesthetic's methods.
@@ -195,9 +195,7 @@ impl AnswerEncoder for SynestheticEncoder {
             Ok(HostAnswer::Output(output)) => output.value,
             Err(error) => error_value(self.method, &in_own_names(self.method, &error)),
             Ok(_) => {
-                let why = "the server's answer does not match the request; this is a bug in \
-                           toolgate";
-                let failure = RpcError::new(INTERNAL_ERROR, why);
+                let failure = RpcError::new(INTERNAL_ERROR, MISMATCHED_ANSWER);
                 return Some(Reply::json(error_message(Some(&self.id), &failure)));
             }
         };

@@ -423,7 +423,7 @@ impl McpEncoder {
 
     /// Encodes the internal error that is sent if the host's answer does not fit its request.
     pub(crate) fn mismatched_answer_reply(&self) -> Reply {
-        let why = "the server's answer does not match the request; this is a bug in toolgate";
+        let why = crate::MISMATCHED_ANSWER;
         self.failure_reply(McpError::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 

@@ -12,9 +12,9 @@ use super::message::{MiraRequestId, success};
 use super::methods::method_name;
 use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::results;
-use crate::AnswerEncoder;
 use crate::rpc::notification;
 use crate::tool_mentions::rename_tools;
+use crate::{AnswerEncoder, MISMATCHED_ANSWER};
 
 /// The encoder for the answer to one request of Mira's dialect.
 pub(super) struct MiraEncoder {
@@ -82,11 +82,7 @@ impl AnswerEncoder for MiraEncoder {
                 results::tool_result(request, &output)
             }
             (Err(error), request) => Err(MiraRequestError::from_error(&error, request)),
-            (Ok(_), _) => {
-                let why = "the server's answer does not match the request; this is a bug in \
-                           toolgate";
-                Err(MiraRequestError::new(MiraErrorCode::Internal, why))
-            }
+            (Ok(_), _) => Err(MiraRequestError::new(MiraErrorCode::Internal, MISMATCHED_ANSWER)),
         };
         Some(match result {
             Ok(result) => Reply::json(success(&self.id, &result)),

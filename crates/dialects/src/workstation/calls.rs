@@ -19,7 +19,10 @@ use crate::rpc::{
     take_method_and_params, to_json,
 };
 use crate::zyra::retry_seconds;
-use crate::{AnswerEncoder, InFlightRequestKey, ParsedFrame, PendingHostRequest, ServerInfo};
+use crate::{
+    AnswerEncoder, InFlightRequestKey, MISMATCHED_ANSWER, ParsedFrame, PendingHostRequest,
+    ServerInfo,
+};
 
 /// The MCP revisions that a client of the workstation dialect may choose, newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -268,11 +271,7 @@ impl AnswerEncoder for WorkstationEncoder {
             }
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Err(error) => self.refusal(error),
-            Ok(_) => {
-                let why = "the server's answer does not match the request; this is a bug in \
-                           toolgate";
-                self.failure(&failure(INTERNAL_ERROR, "failed", why))
-            }
+            Ok(_) => self.failure(&failure(INTERNAL_ERROR, "failed", MISMATCHED_ANSWER)),
         })
     }
 }
@@ -323,11 +322,7 @@ impl AnswerEncoder for ToolSummaryEncoder {
             Ok(HostAnswer::Everything { tools, .. }) => {
                 Reply::json(to_json(&json!({ "tools": tool_summaries(&tools) })))
             }
-            Ok(_) => {
-                let why = "the server's answer does not match the request; this is a bug in \
-                           toolgate";
-                Reply::json(to_json(&json!({ "error": why }))).with_status(500)
-            }
+            Ok(_) => Reply::json(to_json(&json!({ "error": MISMATCHED_ANSWER }))).with_status(500),
             Err(error) => {
                 Reply::json(to_json(&json!({ "error": error.to_string() }))).with_status(503)
             }

@@ -23,8 +23,8 @@ use crate::rpc::{
 };
 use crate::tool_mentions::own_tool_id;
 use crate::{
-    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, JobEventEncoder, ParsedFrame,
-    PendingHostRequest, ServerInfo,
+    AcceptedResponseMode, AnswerEncoder, DisconnectEffect, JobEventEncoder, MISMATCHED_ANSWER,
+    ParsedFrame, PendingHostRequest, ServerInfo,
 };
 
 /// The MCP revision in the answer to a Zyra client's `initialize`, independent of the request.
@@ -290,11 +290,7 @@ impl AnswerEncoder for ZyraEncoder {
             Ok(HostAnswer::Output(output)) => self.output(&output),
             Ok(HostAnswer::Job(job)) => self.accepted(&job),
             Err(error) => self.refusal(&in_own_names(&error, self.called().as_deref())),
-            Ok(_) => {
-                let why = "the server's answer does not match the request; this is a bug in \
-                           toolgate";
-                self.failure(&RpcError::new(INTERNAL_ERROR, why))
-            }
+            Ok(_) => self.failure(&RpcError::new(INTERNAL_ERROR, MISMATCHED_ANSWER)),
         })
     }
 

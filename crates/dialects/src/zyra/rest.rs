@@ -15,8 +15,8 @@ use super::http_paths::{ZyraRoute, single_query_value};
 use super::watch;
 use crate::rpc::to_json;
 use crate::{
-    AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingHostRequest,
-    ServerInfo,
+    AnswerEncoder, DisconnectEffect, InFlightRequestKey, MISMATCHED_ANSWER, ParsedFrame,
+    PendingHostRequest, ServerInfo,
 };
 
 /// The description of the server in Zyra's discovery.
@@ -165,11 +165,7 @@ impl AnswerEncoder for ZyraRestEncoder {
             (ZyraReplyContent::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
             (ZyraReplyContent::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
-            (_, Ok(_)) => {
-                let why = "the server's answer does not match the request; this is a bug in \
-                           toolgate";
-                error_reply(500, why)
-            }
+            (_, Ok(_)) => error_reply(500, MISMATCHED_ANSWER),
         })
     }
 }
