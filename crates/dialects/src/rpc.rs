@@ -106,9 +106,7 @@ pub(crate) fn invalid_id_reason(name: &str, value: &Value, kind: &str) -> String
 pub(crate) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, RpcError> {
     match parse(body) {
         Ok(Value::Object(fields)) => Ok(fields),
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
+        Ok(_) => {
             let why = "a message must be one JSON object; batches are not supported";
             Err(RpcError::invalid_request(why))
         }

@@ -125,9 +125,7 @@ fn read_line(body: &[u8]) -> ParsedFrame {
     }
     let mut fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
+        Ok(_) => {
             let why = "a line must be one JSON object; batches are not supported";
             return failure_reading(None, &RpcError::invalid_request(why));
         }

@@ -164,9 +164,7 @@ fn parse_arguments(query: &str) -> Result<PromptArguments, CallError> {
 fn parse_call(id: &str, body: &[u8]) -> EnvelopeRequest {
     let why = match parse(body) {
         Ok(Value::Object(fields)) => return requests::tool(TRANSPORT, id, fields),
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => "the body must be one object such as {\"arguments\":{}}".to_owned(),
+        Ok(_) => "the body must be one object such as {\"arguments\":{}}".to_owned(),
         Err(JsonError::Syntax(why)) => format!("the body is not JSON: {why}"),
         Err(JsonError::Invalid(why)) => format!("the body is invalid: {why}"),
     };

@@ -26,9 +26,7 @@ pub(super) fn read(line: &[u8], count: u64) -> ParsedFrame {
     };
     let mut fields = match parse(line) {
         Ok(Value::Object(fields)) => fields,
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
+        Ok(_) => {
             let why = "a message must be one JSON object; batches are not supported";
             return refused(None, None, invalid_input("", why));
         }

@@ -72,9 +72,7 @@ pub(super) fn read_message(
     };
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
+        Ok(_) => {
             let why = "a message must be one JSON object; batches are not supported";
             return refused(None, MiraRequestError::new(MiraErrorCode::InvalidRequest, why));
         }
