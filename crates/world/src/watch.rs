@@ -288,7 +288,8 @@ enum WatchTaskStep {
     Requests,
 }
 
-async fn sleep_until_due(moment: Option<Instant>) {
+/// Sleeps until `moment`, or forever if it is `None`.
+pub async fn sleep_until_due(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => pending().await,

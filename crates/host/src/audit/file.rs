@@ -284,7 +284,7 @@ pub(super) fn head_path(path: &Path) -> PathBuf {
     with_suffix(path, ".head")
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.to_owned().into_os_string();
     path.push(suffix);
     path.into()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::call_record::ParsedAuditRecord;
-use super::file::first_line;
+use super::file::{first_line, with_suffix};
 use super::log_reader::AuditLogFollower;
 pub use record_search::FoundAuditRecords;
 use statistics::duration_bucket;
@@ -109,9 +109,7 @@ impl AuditIndex {
 
     /// Returns the path of the audit index for the log at `log`.
     pub fn path(log: &Path) -> PathBuf {
-        let mut path = log.to_owned().into_os_string();
-        path.push(".index");
-        path.into()
+        with_suffix(log, ".index")
     }
 
     fn create_tables(&mut self) -> rusqlite::Result<()> {

@@ -83,14 +83,7 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<VerifiedAuditLog
     };
     let mut unchecked = files;
     let files = unchecked.split_off(oldest);
-    let mut verifier = AuditLogVerifier {
-        key,
-        link: None,
-        first_seq: head.first_seq,
-        head: head.link,
-        torn: None,
-        lines: 0,
-    };
+    let mut verifier = AuditLogVerifier::new(key, &head);
     for file in files {
         if let Err(broken) = verifier.check_file(file)? {
             return Ok(Err(broken));
@@ -211,7 +204,11 @@ struct IncompleteAuditRecord {
     ends_line: bool,
 }
 
-impl AuditLogVerifier<'_> {
+impl<'k> AuditLogVerifier<'k> {
+    fn new(key: &'k AuditKey, head: &AuditChainBounds) -> Self {
+        Self { key, link: None, first_seq: head.first_seq, head: head.link, torn: None, lines: 0 }
+    }
+
     fn check_file(&mut self, file: AuditLogFile) -> io::Result<Result<(), AuditLogDefect>> {
         let lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
         self.check_lines(&file.path, lines)
@@ -348,14 +345,7 @@ pub(super) fn verify_text(
     if first.is_none_or(|line| line.seq != head.first_seq) {
         return verify_without_oldest(path, head, Vec::new());
     }
-    let mut verifier = AuditLogVerifier {
-        key,
-        link: None,
-        first_seq: head.first_seq,
-        head: head.link,
-        torn: None,
-        lines: 0,
-    };
+    let mut verifier = AuditLogVerifier::new(key, head);
     verifier.check_lines(path, text).expect("memory can be read")?;
     verifier.finish(path, Vec::new())
 }

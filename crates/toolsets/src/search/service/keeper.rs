@@ -33,6 +33,7 @@ use crate::search::engines::{
 };
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
+use toolgate_world::watch::sleep_until_due;
 
 /// The time for which changes of files are collected before the files are read, if no search waits
 /// for these files.
@@ -285,9 +286,9 @@ impl IndexUpdater {
             let next = tokio::select! {
                 biased;
                 request = self.requests.recv() => IndexUpdaterEvent::Request(request),
-                () = wait_until(due) => IndexUpdaterEvent::ReadDue,
+                () = sleep_until_due(due) => IndexUpdaterEvent::ReadDue,
                 () = wait_for_event(queue.as_ref()), if due.is_none() => IndexUpdaterEvent::FilesChanged,
-                () = wait_until(quiet_at) => IndexUpdaterEvent::Idle,
+                () = sleep_until_due(quiet_at) => IndexUpdaterEvent::Idle,
                 batch = self.embedding.next_batch(&self.engine) => IndexUpdaterEvent::Embedded(batch),
             };
             let commits_before = self.commits;
@@ -402,13 +403,6 @@ fn map_write_error<T>(done: Result<T, SearchEngineError>) -> Result<T, IndexUpda
             IndexUpdaterStopReason::Engine(err)
         }
     })
-}
-
-async fn wait_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => pending().await,
-    }
 }
 
 /// Waits until the kernel reports a change of a watched file. Waits forever if `queue` is `None`.
