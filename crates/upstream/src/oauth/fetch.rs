@@ -154,28 +154,19 @@ impl OAuthRequestClient {
         body: Bytes,
     ) -> Result<OAuthServerResponse, String> {
         self.check(url)?;
-        let exchange = self.send_and_read(method, url, kind, authorization, body);
+        let exchange = async {
+            let response = self.send_request(method, url, kind, authorization, body).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
+            let body = body.map_err(|err| err.to_string())?.to_bytes();
+            if status.is_redirection() {
+                return Err(format!("it redirects ({status}), and redirects are not followed"));
+            }
+            Ok(OAuthServerResponse { status, body })
+        };
         let late = |_| Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs()));
         let response = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.unwrap_or_else(late);
         response.map_err(|why| format!("`{url}`: {why}"))
-    }
-
-    async fn send_and_read(
-        &self,
-        method: Method,
-        url: &str,
-        kind: &'static str,
-        authorization: Option<HeaderValue>,
-        body: Bytes,
-    ) -> Result<OAuthServerResponse, String> {
-        let response = self.send_request(method, url, kind, authorization, body).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
-        let body = body.map_err(|err| err.to_string())?.to_bytes();
-        if status.is_redirection() {
-            return Err(format!("it redirects ({status}), and redirects are not followed"));
-        }
-        Ok(OAuthServerResponse { status, body })
     }
 
     async fn send_request(
