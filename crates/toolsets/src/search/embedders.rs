@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use toolgate_search::Embedder;
 
-pub use settings::{DecimalMoneyAmount, EmbedderSettings, EndpointApiKey};
+pub use settings::{DecimalMoneyAmount, EmbedderSettings};
 
 use endpoint::EmbeddingEndpoint;
 use folder::FolderEmbeddingModel;

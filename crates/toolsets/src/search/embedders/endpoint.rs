@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::sleep;
-use toolgate_contract::{lock_mutex, strip_byte_order_mark_bytes};
+use toolgate_contract::{BearerToken, lock_mutex, strip_byte_order_mark_bytes};
 use toolgate_search::embedder::{
     EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
 };
 use toolgate_search::{Embedder, VectorSpace};
 
-use super::settings::{DecimalMoneyAmount, EmbedderSettings, EndpointApiKey};
+use super::settings::{DecimalMoneyAmount, EmbedderSettings};
 use crate::counted::counted;
 use toolgate_net::{HttpUrl, RetryBackoff, parse_retry_after};
 use toolgate_world::HttpFetcher;
@@ -51,7 +51,7 @@ pub(super) struct EmbeddingEndpoint {
     target: HttpUrl,
     model: String,
     shorten: bool,
-    key: EndpointApiKey,
+    key: Option<BearerToken>,
     key_env: Option<String>,
     batch: usize,
     timeout: Duration,
@@ -88,7 +88,7 @@ impl EmbeddingEndpoint {
     pub(super) fn new(settings: &EmbedderSettings, fetch: &HttpFetcher) -> Result<Self, String> {
         let target = settings.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
         if let Some(name) = &settings.key_env
-            && settings.key.expose().is_none()
+            && settings.key.is_none()
         {
             return Err(format!(
                 "the environment variable `{name}`, which `search.embedder.key_env` names, is not \
@@ -207,7 +207,7 @@ impl EmbeddingEndpoint {
         }
         let post = JsonPostRequest {
             json: request.to_string().into_bytes(),
-            key: self.key.expose(),
+            key: self.key.as_ref().map(BearerToken::as_str),
             timeout: time_limit,
             answer_bytes_max: OVERHEAD_BYTES_MAX
                 + texts.len() * (self.space.dimensions + 16) * NUMBER_BYTES_MAX,
@@ -328,7 +328,10 @@ impl EmbeddingEndpoint {
     }
 
     fn redact_key(&self, text: &str) -> String {
-        self.key.expose().map_or_else(|| text.to_owned(), |key| text.replace(key, "[redacted]"))
+        match &self.key {
+            Some(key) => text.replace(key.as_str(), "[redacted]"),
+            None => text.to_owned(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
+use toolgate_contract::BearerToken;
 use toolgate_net::HttpUrl;
 
 /// The maximum number of texts in one request to an embedding endpoint. The largest known endpoints
@@ -47,7 +47,7 @@ pub struct EmbedderSettings {
     /// The API key of the endpoint, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
-    pub key: EndpointApiKey,
+    pub key: Option<BearerToken>,
 }
 
 /// An amount of money, in any currency.
@@ -69,30 +69,6 @@ impl fmt::Display for DecimalMoneyAmount {
     }
 }
 
-/// The API key of an embedding endpoint. `None` if no key is needed. `Debug` does not print the
-/// key.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct EndpointApiKey(Option<String>);
-
-impl EndpointApiKey {
-    /// Returns the API key to send to the endpoint, or `None` if no key is needed.
-    pub(super) fn expose(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
-
-impl From<&str> for EndpointApiKey {
-    fn from(text: &str) -> Self {
-        Self(Some(text.trim().to_owned()).filter(|it| !it.is_empty()))
-    }
-}
-
-impl fmt::Debug for EndpointApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
-    }
-}
-
 impl Default for EmbedderSettings {
     fn default() -> Self {
         Self {
@@ -106,7 +82,7 @@ impl Default for EmbedderSettings {
             timeout_ms: 30_000,
             price: None,
             cost_max: None,
-            key: EndpointApiKey::default(),
+            key: None,
         }
     }
 }
@@ -189,7 +165,7 @@ impl EmbedderSettings {
     /// up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let found = self.key_env.as_deref().and_then(variable);
-        self.key = found.map(EndpointApiKey::from).unwrap_or_default();
+        self.key = found.map(str::trim).filter(|key| !key.is_empty()).map(BearerToken::new);
     }
 
     /// Returns the URL of the endpoint from which vectors are requested. Fails if the URL is
@@ -270,7 +246,7 @@ mod tests {
     fn the_key_is_read_from_its_variable_and_never_shown() {
         let mut settings = EmbedderSettings { key_env: Some("A".to_owned()), ..Default::default() };
         settings.take_secrets(|name| (name == "A").then_some("sk-very-secret\n"));
-        assert_eq!(settings.key.expose(), Some("sk-very-secret"));
+        assert_eq!(settings.key.as_ref().map(BearerToken::as_str), Some("sk-very-secret"));
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
         assert!(!shown.contains("very"), "{shown}");
     }
