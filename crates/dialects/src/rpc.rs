@@ -175,11 +175,16 @@ impl RpcError {
 
     /// Serializes the JSON-RPC error. An unknown request id becomes `null`.
     pub(crate) fn to_json(&self, id: Option<&RequestId>) -> Bytes {
+        self.to_json_with_id(&id)
+    }
+
+    /// Serializes the JSON-RPC error. `id` is the request id as a dialect represents it.
+    pub(crate) fn to_json_with_id(&self, id: &impl Serialize) -> Bytes {
         /// JSON-RPC message that contains an error.
         #[derive(Serialize)]
-        struct RpcErrorFrame<'a> {
+        struct RpcErrorFrame<'a, I> {
             jsonrpc: &'static str,
-            id: Option<&'a RequestId>,
+            id: &'a I,
             error: RpcErrorBody<'a>,
         }
         /// Member `error` of a JSON-RPC message.
@@ -197,22 +202,22 @@ impl RpcError {
 }
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
-pub(crate) fn success(id: &RequestId, result: &impl Serialize) -> Bytes {
+pub(crate) fn success(id: &impl Serialize, result: &impl Serialize) -> Bytes {
     success_with_capacity(id, result, 0)
 }
 
 /// Serializes `result`, of about `bytes` bytes, as the JSON-RPC answer to the request `id`. The
 /// estimate avoids reallocations.
 pub(crate) fn success_with_capacity(
-    id: &RequestId,
+    id: &impl Serialize,
     result: &impl Serialize,
     bytes: usize,
 ) -> Bytes {
     /// JSON-RPC message that contains a result.
     #[derive(Serialize)]
-    struct RpcResultFrame<'a, R> {
+    struct RpcResultFrame<'a, I, R> {
         jsonrpc: &'static str,
-        id: &'a RequestId,
+        id: &'a I,
         result: &'a R,
     }
     to_json_with_capacity(&RpcResultFrame { jsonrpc: "2.0", id, result }, bytes)

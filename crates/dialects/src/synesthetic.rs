@@ -13,7 +13,7 @@ use toolgate_contract::{
 
 use crate::json::parse;
 use crate::rpc::{
-    INTERNAL_ERROR, RpcError, invalid_id_reason, is_id_too_long, take_method_and_params, to_json,
+    INTERNAL_ERROR, RpcError, invalid_id_reason, is_id_too_long, success, take_method_and_params,
 };
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
@@ -194,7 +194,7 @@ impl AnswerEncoder for SynestheticEncoder {
             Err(error) => error_value(self.method, &in_own_names(self.method, &error)),
             Ok(_) => {
                 let failure = RpcError::new(INTERNAL_ERROR, MISMATCHED_ANSWER);
-                return Some(Reply::json(error_message(Some(&self.id), &failure)));
+                return Some(Reply::json(failure.to_json_with_id(&self.id)));
             }
         };
         Some(Reply::json(result_message(Some(&self.id), &result)))
@@ -272,36 +272,10 @@ fn too_large() -> Reply {
 }
 
 fn failure_reading(id: Option<&SynestheticRequestId>, failure: &RpcError) -> ParsedFrame {
-    ParsedFrame::Reply(Reply::json(error_message(id, failure)))
+    ParsedFrame::Reply(Reply::json(failure.to_json_with_id(&id)))
 }
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
 fn result_message(id: Option<&SynestheticRequestId>, result: &Value) -> Bytes {
-    /// JSON-RPC message that contains a result of the Synesthetic dialect.
-    #[derive(Serialize)]
-    struct SynestheticResultFrame<'a> {
-        jsonrpc: &'static str,
-        id: Option<&'a SynestheticRequestId>,
-        result: &'a Value,
-    }
-    to_json(&SynestheticResultFrame { jsonrpc: "2.0", id, result })
-}
-
-/// Serializes a JSON-RPC error as the answer to the request `id`.
-fn error_message(id: Option<&SynestheticRequestId>, failure: &RpcError) -> Bytes {
-    /// JSON-RPC message that contains an error of the Synesthetic dialect.
-    #[derive(Serialize)]
-    struct SynestheticErrorFrame<'a> {
-        jsonrpc: &'static str,
-        id: Option<&'a SynestheticRequestId>,
-        error: SynestheticErrorBody<'a>,
-    }
-    /// Member `error` of an error message of the Synesthetic dialect.
-    #[derive(Serialize)]
-    struct SynestheticErrorBody<'a> {
-        code: i32,
-        message: &'a str,
-    }
-    let error = SynestheticErrorBody { code: failure.code, message: &failure.message };
-    to_json(&SynestheticErrorFrame { jsonrpc: "2.0", id, error })
+    success(&id, result)
 }

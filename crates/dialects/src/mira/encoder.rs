@@ -8,11 +8,11 @@ use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStreamKind, Repl
 
 use super::calls::MiraCallParams;
 use super::listing::MiraToolListing;
-use super::message::{MiraRequestId, success};
+use super::message::MiraRequestId;
 use super::methods::method_name;
 use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::results;
-use crate::rpc::notification;
+use crate::rpc::{notification, success};
 use crate::tool_mentions::rename_tools;
 use crate::{AnswerEncoder, MISMATCHED_ANSWER};
 

@@ -1,8 +1,7 @@
-//! Parsing of Mira requests, and serialization of results.
+//! Parsing of Mira requests.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -15,7 +14,7 @@ use super::methods::{MiraContractMethod, MiraMethod};
 use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::schemas;
 use crate::json::{JsonError, parse};
-use crate::rpc::{invalid_id_reason, is_id_too_long, skim_id, to_json};
+use crate::rpc::{invalid_id_reason, is_id_too_long, skim_id};
 use crate::{
     AcceptedResponseMode, InFlightRequestKey, ParsedFrame, PendingHostRequest, ServerInfo,
 };
@@ -211,16 +210,4 @@ fn request_reading(
         time_limit,
         ..PendingHostRequest::new(encoder.id.key(), request, encoder)
     })
-}
-
-/// Serializes `result` as the answer to the request `id`.
-pub(super) fn success(id: &MiraRequestId, result: &Value) -> Bytes {
-    /// JSON-RPC message that contains a result of Mira's dialect.
-    #[derive(Serialize)]
-    struct MiraResultFrame<'a> {
-        jsonrpc: &'static str,
-        id: &'a MiraRequestId,
-        result: &'a Value,
-    }
-    to_json(&MiraResultFrame { jsonrpc: "2.0", id, result })
 }
