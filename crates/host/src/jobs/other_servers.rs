@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
-use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSnapshot};
+use toolgate_contract::{
+    CallError, ClientAnswers, ClientQuestions, JobId, JobSnapshot, lock_mutex,
+};
 
 use super::live::UnfinishedJob;
 use super::operations::STOP_WAIT;

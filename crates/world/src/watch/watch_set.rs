@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use toolgate_contract::{ServerChange, ToolError, ToolErrorKind};
+use toolgate_contract::{ServerChange, ToolError, ToolErrorKind, lock_mutex};
 
 use super::folder_watches::{FolderWatchError, FolderWatches, WatchedEntryChange};
 use super::watched_files::{WatchedFiles, notify_once};
@@ -35,7 +35,7 @@ impl RootWatchSet {
         let mut new = Vec::new();
         let mut gone = self.files.listeners();
         let lists = {
-            let mut wanted = shared.requests();
+            let mut wanted = lock_mutex(&shared.requests);
             for (&number, file) in &mut wanted.files {
                 gone.remove(&number);
                 if let Some(ready) = file.ready.take() {
