@@ -4,6 +4,9 @@ mod cli;
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: toolgate::heap::HugePageAllocator = toolgate::heap::HugePageAllocator;
+
 fn main() -> ExitCode {
     // These calls come first: workers and sandbox helpers are this binary under another name, unless
     // `toolgate-parser` and `toolgate-sandbox` are there. They never return in such a process.
