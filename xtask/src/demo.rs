@@ -18,12 +18,15 @@ const QUICK: [(&str, &str); 5] = [
     ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4"),
 ];
 
+/// Arguments of Cargo that build the server without its optional small executable for the sandbox.
+const BUILD: [&str; 6] = ["build", "--locked", "--package", "toolgate", "--bin", "toolgate"];
+
 /// Builds toolgate, serves this checkout and calls `files_read`. If `built` is true, uses the
 /// executable of the last build instead.
 pub(crate) fn serve_and_call(built: bool) -> anyhow::Result<()> {
     if !built {
         eprintln!("building toolgate takes some minutes in a fresh clone");
-        run_with(&cargo(), &["build", "--locked", "--package", "toolgate"], &QUICK)?;
+        run_with(&cargo(), &BUILD, &QUICK)?;
     }
     let toolgate = checkout().join("target/debug/toolgate").display().to_string();
 

@@ -10,6 +10,10 @@ use crate::shell::{cargo, checkout, output, run, run_with, target_folder};
 /// Oldest glibc with which the shipped executable runs: that of Debian 11 and Ubuntu 20.04.
 const GLIBC: &str = "2.31";
 
+/// Arguments of Cargo that run the program that packs. The test profile optimizes its compression.
+const PACKER: [&str; 7] =
+    ["run", "--locked", "--profile", "test", "--package", "toolgate-dist", "--"];
+
 /// Platform of this program, which is packed by default.
 pub(crate) const HOST: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-unknown-linux-gnu"
@@ -35,11 +39,10 @@ struct DistOptions {
 /// Builds the executable and writes its packages. `words` are the command-line arguments.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let options = DistOptions::parse(words)?;
-    let packer = ["run", "--locked", "--package", "toolgate-dist", "--"];
     let default_out = target_folder().join("packages").join(&options.target);
     let out = options.out.as_ref().unwrap_or(&default_out).display().to_string();
     if options.is_index {
-        let index = [&packer[..], &["index", "--out", &out]].concat();
+        let index = [&PACKER[..], &["index", "--out", &out]].concat();
         return run(&cargo(), &[index, options.others()].concat());
     }
     let binary = match &options.binary {
@@ -57,7 +60,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     if options.out.is_none() && default_out.exists() {
         std::fs::remove_dir_all(&default_out)?;
     }
-    let mut args = [&packer[..], &["pack", "--binary", &binary]].concat();
+    let mut args = [&PACKER[..], &["pack", "--binary", &binary]].concat();
     args.extend(["--host-binary", &host_binary, "--target", &options.target, "--out", &out]);
     match options.is_dev {
         true => args.push("--fast"),
@@ -155,10 +158,9 @@ fn append_programs(built: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
     let packed = folder.join("toolgate");
     let file = |name: &str| built.join(name).display().to_string();
     let [server, sandbox, parser] = ["toolgate", "toolgate-sandbox", "toolgate-parser"].map(file);
-    let append = ["run", "--locked", "--package", "toolgate-dist", "--", "append"];
     let files = ["--server", &server, "--sandbox", &sandbox, "--parser", &parser];
     let out = packed.display().to_string();
-    run(&cargo(), &[&append[..], &files, &["--out", &out], options].concat())?;
+    run(&cargo(), &[&PACKER[..], &["append"], &files, &["--out", &out], options].concat())?;
     Ok(packed)
 }
 
