@@ -85,7 +85,8 @@ pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRo
             "/s",
             rate,
         )
-        .with_floor(median(usearch_rates)),
+        .with_floor(median(usearch_rates))
+        .with_target(PerformanceGoal::RatioAtLeast(0.8)),
         BenchResultRow::new(
             "10 nearest of 100,000 vectors with 384 dimensions, one thread (floor: brute force, f32)",
             "/s",
