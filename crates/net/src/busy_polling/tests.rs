@@ -1,3 +1,5 @@
+//! Tests of busy polling, with pipes and sockets.
+
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -80,7 +80,7 @@ impl IgnoreRules {
         files: &[&str],
     ) -> Option<Arc<Self>> {
         let texts = files.iter().rev().filter_map(|file| read_rule_file(dir, file));
-        let compiled = texts.map(|text| CompiledIgnoreFile::from_text(&text));
+        let compiled = texts.map(|text| CompiledIgnoreFile::from_text(&text, path));
         let own: Vec<_> = compiled.filter(|file| !file.is_empty()).collect();
         if own.is_empty() {
             above

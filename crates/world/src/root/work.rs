@@ -82,10 +82,9 @@ impl DiskWorkSlots {
     /// Waits for a slot for a disk operation of `caller`. The slot is free again when both permits
     /// are dropped.
     async fn acquire(&self, caller: &Arc<str>) -> [OwnedSemaphorePermit; 2] {
-        const NEVER_CLOSED: &str = "the semaphore is never closed";
-        let own = self.slots_of(caller).acquire_owned().await.expect(NEVER_CLOSED);
-        let total = self.total.clone().acquire_owned().await.expect(NEVER_CLOSED);
-        [own, total]
+        let own = self.slots_of(caller).acquire_owned().await;
+        let total = self.total.clone().acquire_owned().await;
+        [own, total].map(|permit| permit.expect("the semaphore is never closed"))
     }
 
     fn slots_of(&self, caller: &Arc<str>) -> Arc<Semaphore> {

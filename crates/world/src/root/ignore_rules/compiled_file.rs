@@ -4,6 +4,7 @@
 //! hundred times as long as reading, and most walks find the same files.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -47,9 +48,9 @@ struct IgnoreRuleSet {
 }
 
 impl CompiledIgnoreFile {
-    /// Compiles the rules in the text of an ignore file, unless the result is still kept. Leaves
-    /// out rules with wildcards if the process has too many of them.
-    pub(super) fn from_text(text: &str) -> Arc<Self> {
+    /// Compiles the rules in the text of an ignore file in the directory `dir`, unless the result is
+    /// still kept. Leaves out rules with wildcards if the process has too many of them.
+    pub(super) fn from_text(text: &str, dir: &Path) -> Arc<Self> {
         let text_hash = blake3::hash(text.as_bytes());
         if let Some(kept) = find_kept(text_hash) {
             return kept;
@@ -69,7 +70,8 @@ impl CompiledIgnoreFile {
         }
         let is_cut = has_too_many();
         if is_cut {
-            tracing::warn!("too many ignore rules with wildcards: skipped those of a file");
+            let dir = dir.display();
+            tracing::warn!("too many ignore rules with wildcards: skipped those in `{dir}`");
             rules.retain(|rule| !rule.has_wildcards());
         }
         let chunks = rules.chunks(RULES_PER_MATCHER).rev();
@@ -153,8 +155,6 @@ fn keep(file: &Arc<CompiledIgnoreFile>) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     /// Returns true if a file with the rules in `file` ignores the file at `path`.
@@ -165,23 +165,22 @@ mod tests {
     // One test, because the kept files belong to the whole process.
     #[test]
     fn rules_are_compiled_once_and_bounded_in_total_and_plain_rules_always_apply() {
-        let list = |of: usize| {
+        let compile = |of: usize| {
             let rules = (0..1500).map(|at| format!("w{of}*{at}*x\n"));
-            rules.collect::<String>() + "plain\n"
+            let list = rules.collect::<String>() + "plain\n";
+            CompiledIgnoreFile::from_text(&list, Path::new(""))
         };
-        let first = CompiledIgnoreFile::from_text(&list(0));
-        assert!(Arc::ptr_eq(&first, &CompiledIgnoreFile::from_text(&list(0))));
+        let first = compile(0);
+        assert!(Arc::ptr_eq(&first, &compile(0)));
 
         let mut held = vec![first];
-        held.extend(
-            (1..WILDCARD_RULES_MAX / 1500 + 3).map(|of| CompiledIgnoreFile::from_text(&list(of))),
-        );
+        held.extend((1..WILDCARD_RULES_MAX / 1500 + 3).map(compile));
         assert!(ignores(&held[0], "w0--7--x"));
         let last = held.len() - 1;
         let cut = &held[last];
         assert!(!ignores(cut, &format!("w{last}--7--x")) && ignores(cut, "plain"));
         drop(held);
-        let whole = CompiledIgnoreFile::from_text(&list(last));
+        let whole = compile(last);
         assert!(ignores(&whole, &format!("w{last}--7--x")));
         assert!(
             lock_mutex(&KEPT_FILES).iter().map(|file| file.wildcard_count).sum::<usize>()
