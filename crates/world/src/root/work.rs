@@ -1,9 +1,11 @@
 //! Runs blocking disk work on separate threads, not on the threads that serve calls.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use rustix::fs::fstatfs;
@@ -16,9 +18,9 @@ use super::Root;
 /// The maximum number of disk operations that run in a workspace at once. Each operation keeps a
 /// few files open.
 const CONCURRENT_WORK_MAX: usize = 16;
-/// The maximum number of disk operations that run at once for one caller, so that others need not
-/// wait for them.
-const CALLER_WORK_MAX: usize = CONCURRENT_WORK_MAX / 2;
+/// The range of the maximum number of disk operations that run at once for one caller: one for each
+/// processor. The rest is for other callers, who would otherwise wait for slots and processors.
+const CALLER_WORK_MAX: RangeInclusive<usize> = 4..=CONCURRENT_WORK_MAX / 2;
 /// The shortest time between two progress messages, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 200;
 
@@ -48,7 +50,7 @@ impl Root {
     }
 
     /// Runs `work` on a blocking thread, as soon as fewer than 16 other disk operations run in this
-    /// workspace, and fewer than 8 for the same caller.
+    /// workspace, and fewer than 4 to 8 for the same caller, depending on the processors.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         ctx: &ToolContext,
@@ -74,6 +76,8 @@ impl Root {
 /// one for each caller.
 pub(super) struct DiskWorkSlots {
     total: Arc<Semaphore>,
+    /// The number of slots of one caller.
+    caller_max: usize,
     /// The slots of each caller that has disk operations, by the caller's name.
     by_caller: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
 }
@@ -93,7 +97,7 @@ impl DiskWorkSlots {
             return slots;
         }
         by_caller.retain(|_, slots| slots.strong_count() > 0);
-        let slots = Arc::new(Semaphore::new(CALLER_WORK_MAX));
+        let slots = Arc::new(Semaphore::new(self.caller_max));
         by_caller.insert(caller.clone(), Arc::downgrade(&slots));
         slots
     }
@@ -102,7 +106,9 @@ impl DiskWorkSlots {
 impl Default for DiskWorkSlots {
     fn default() -> Self {
         let total = Arc::new(Semaphore::new(CONCURRENT_WORK_MAX));
-        Self { total, by_caller: Mutex::default() }
+        let processors = available_parallelism().map_or(1, usize::from);
+        let caller_max = processors.clamp(*CALLER_WORK_MAX.start(), *CALLER_WORK_MAX.end());
+        Self { total, caller_max, by_caller: Mutex::default() }
     }
 }
 
@@ -181,8 +187,8 @@ mod tests {
         let acquire_all =
             |caller: &str| std::iter::from_fn(|| try_acquire(&slots, caller)).collect::<Vec<_>>();
         let first = acquire_all("first");
-        assert_eq!(first.len(), CALLER_WORK_MAX);
-        assert_eq!(acquire_all("second").len(), CALLER_WORK_MAX);
+        assert!(CALLER_WORK_MAX.contains(&first.len()), "{} slots", first.len());
+        assert_eq!(acquire_all("second").len(), first.len());
         drop(first);
         assert!(try_acquire(&slots, "first").is_some());
         assert_eq!(slots.by_caller.lock().unwrap().len(), 1, "idle callers are forgotten");
