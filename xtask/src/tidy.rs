@@ -145,7 +145,7 @@ fn check_default_member(metadata: &Value) -> Option<String> {
 /// Vulnerabilities are not checked, because their list comes from a site that builds cannot reach.
 fn check_deny() -> anyhow::Result<()> {
     let deny = setup::cargo_deny()?;
-    let options = ["--offline", "--all-features", "--log-level", "error"];
+    let options = ["--locked", "--all-features", "--log-level", "error"];
     run(&deny, &[&options[..], &["check", "bans", "licenses", "sources"]].concat())
 }
 
