@@ -18,8 +18,18 @@ const QUICK: [(&str, &str); 5] = [
     ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4"),
 ];
 
-/// Arguments of Cargo that build the server without its optional small executable for the sandbox.
-const BUILD: [&str; 6] = ["build", "--locked", "--package", "toolgate", "--bin", "toolgate"];
+/// Arguments of Cargo that build the server without its optional small executable for the sandbox,
+/// and without optimization of the arithmetic for embeddings, which the demo does not use.
+const BUILD: [&str; 8] = [
+    "build",
+    "--locked",
+    "--package=toolgate",
+    "--bin=toolgate",
+    "--config",
+    "profile.dev.package.toolgate-embed.opt-level=0",
+    "--config",
+    "profile.dev.package.toolgate-embed.codegen-units=4",
+];
 
 /// Builds toolgate, serves this checkout and calls `files_read`. If `built` is true, uses the
 /// executable of the last build instead.
