@@ -14,4 +14,4 @@ mod bert;
 mod model;
 
 pub use error::ModelFolderError;
-pub use model::{CheckedModelFolder, EmbeddingModel, InvalidVectorsError, ModelVectorSpace};
+pub use model::{CheckedModelFolder, EmbeddingError, EmbeddingModel, ModelVectorSpace};

@@ -29,15 +29,26 @@ pub struct ModelVectorSpace {
     pub dimensions: usize,
 }
 
-/// Error if a model returns vectors with NaN or infinite numbers.
+/// Reason that a model cannot embed a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the model `{model}` returns vectors with invalid numbers, so its weights are damaged; copy \
-     the whole model folder again"
-)]
-pub struct InvalidVectorsError {
-    /// Name of the model.
-    pub model: String,
+pub enum EmbeddingError {
+    /// A vector contains NaN or infinite numbers.
+    #[error(
+        "the model `{model}` returns vectors with invalid numbers, so its weights are damaged; \
+         copy the whole model folder again"
+    )]
+    InvalidVectors {
+        /// Name of the model.
+        model: String,
+    },
+    /// The tokenizer cannot split the text into tokens.
+    #[error("the tokenizer of the model `{model}` cannot read a text: {why}; use another model")]
+    Tokenizer {
+        /// Name of the model.
+        model: String,
+        /// Error of the tokenizer.
+        why: String,
+    },
 }
 
 /// A checked folder with a supported model, before its weights are loaded.
@@ -83,7 +94,8 @@ impl CheckedModelFolder {
     /// unsupported.
     pub fn open(&self) -> Result<EmbeddingModel, ModelFolderError> {
         let Self { folder, tokens_max, prompts } = self;
-        let tokenizer = self.tokenizer()?;
+        let mut tokenizer = self.tokenizer()?;
+        tokenizer.limit(*tokens_max);
         let weights = self.weights()?;
         let bert = BertNetwork::read(folder, &weights, *tokens_max)?;
         let space = self.compute_space(&tokenizer, &weights)?;
@@ -148,6 +160,7 @@ impl EmbeddingModel {
     #[must_use]
     pub fn with_tokens_max(mut self, tokens: usize) -> Self {
         self.tokens_max = tokens.clamp(3, self.tokens_max);
+        self.tokenizer.limit(self.tokens_max);
         self
     }
 
@@ -183,10 +196,12 @@ impl EmbeddingModel {
 
     /// Embeds `texts` and returns one vector of length 1 for each text, in order. Blocks until
     /// done, and uses up to one thread per processor. The number of texts is not limited. Fails if
-    /// a vector contains NaN or infinite numbers.
-    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, InvalidVectorsError> {
-        let tokens: Vec<_> =
-            texts.iter().map(|text| self.tokenizer.tokenize(text, self.tokens_max)).collect();
+    /// the tokenizer cannot read a text, or if a vector contains NaN or infinite numbers.
+    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbeddingError> {
+        let tokens = texts.iter().map(|text| self.tokenizer.tokenize(text));
+        let tokens = tokens.collect::<Result<Vec<_>, _>>().map_err(|err| {
+            EmbeddingError::Tokenizer { model: self.space.model.clone(), why: err.to_string() }
+        })?;
         let passes = self.group_passes(&tokens);
         let vectors = Mutex::new(vec![Vec::new(); texts.len()]);
         let next = AtomicUsize::new(0);
@@ -207,7 +222,7 @@ impl EmbeddingModel {
         });
         let vectors = vectors.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if vectors.iter().flatten().any(|number| !number.is_finite()) {
-            return Err(InvalidVectorsError { model: self.space.model.clone() });
+            return Err(EmbeddingError::InvalidVectors { model: self.space.model.clone() });
         }
         Ok(vectors)
     }

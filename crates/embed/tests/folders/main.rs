@@ -136,7 +136,7 @@ fn truncated_or_unsuitable_weights_are_refused() {
 }
 
 #[test]
-fn a_broken_or_unsupported_tokenizer_is_refused() {
+fn a_broken_tokenizer_is_refused() {
     let with = |change: fn(&mut Value)| {
         move |folder: &Path| {
             let mut content = tokenizer();
@@ -152,16 +152,19 @@ fn a_broken_or_unsupported_tokenizer_is_refused() {
         ),
     );
     check(
-        with(|content| content["model"]["type"] = json!("BPE")),
-        &format!("{file} has a model of the type `BPE`; only `WordPiece` is supported; {ANOTHER}"),
+        with(|content| content["model"]["unk_token"] = json!("[NONE]")),
+        &format!(
+            "{file} cannot read the character `\u{13000}`: WordPiece error: Missing [UNK] token \
+             from the vocabulary; {AGAIN}"
+        ),
     );
     check(
         with(|content| drop(content["model"]["vocab"].as_object_mut().unwrap().remove("[SEP]"))),
-        &format!("{file} has no piece `[SEP]`; {AGAIN}"),
+        &format!("{file} has no token `[SEP]`; {AGAIN}"),
     );
     check(
         with(|content| content["model"]["vocab"]["a"] = json!(9)),
-        &format!("{file} gives `a` the number 9, but the model has 9 pieces; {AGAIN}"),
+        &format!("{file} gives `a` the id 9, but the model has 9 tokens; {AGAIN}"),
     );
 }
 
@@ -265,13 +268,58 @@ fn a_changed_tokenizer_changes_the_vector_space() {
         space.model.rsplit_once('-').unwrap().1.to_owned()
     };
     let first = name(&|_| {});
-    assert_eq!(name(&|content| content["padding"] = json!({ "length": 128 })), first);
+    assert_eq!(
+        name(&|content| content["padding"] = json!({
+            "strategy": { "Fixed": 128 }, "direction": "Right", "pad_to_multiple_of": null,
+            "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]",
+        })),
+        first
+    );
     assert_ne!(name(&|content| content["normalizer"]["lowercase"] = json!(false)), first);
     let exchanged = |content: &mut Value| {
         let vocab = &mut content["model"]["vocab"];
         (vocab["file"], vocab["read"]) = (vocab["read"].clone(), vocab["file"].clone());
     };
     assert_ne!(name(&exchanged), first);
+}
+
+/// Replaces the tokenizer by one without word pieces: a Unigram model, which multilingual models use.
+fn use_unigram(folder: &Path) {
+    let scores: Vec<_> =
+        PIECES.iter().map(|piece| json!([piece.replace("##", ""), -1.0])).collect();
+    let content = json!({
+        "normalizer": { "type": "Lowercase" },
+        "pre_tokenizer": { "type": "WhitespaceSplit" },
+        "model": { "type": "Unigram", "unk_id": 1, "vocab": scores },
+    });
+    write(folder, "tokenizer.json", &content.to_string());
+}
+
+#[test]
+fn a_model_with_another_kind_of_tokenizer_splits_texts_as_that_kind_does() {
+    let folder = model();
+    use_unigram(folder.path());
+    let unigram = EmbeddingModel::open(folder.path()).unwrap();
+    let word_pieces = EmbeddingModel::open(model().path()).unwrap();
+    let embed = |model: &EmbeddingModel, text: &str| model.embed(&[text]).unwrap().remove(0);
+    assert_eq!(embed(&unigram, "Reads file"), embed(&word_pieces, "reads file"));
+    // Pieces of a word need no prefix in this kind.
+    assert_eq!(embed(&unigram, "readfile"), embed(&word_pieces, "read file"));
+}
+
+#[test]
+fn names_of_special_tokens_in_a_text_are_words() {
+    let folder = model();
+    let mut content = tokenizer();
+    content["added_tokens"] = json!([{
+        "id": 3, "content": "[SEP]", "special": true, "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false,
+    }]);
+    write(folder.path(), "tokenizer.json", &content.to_string());
+    let model = EmbeddingModel::open(folder.path()).unwrap();
+    let vectors = model.embed(&["a [SEP] file", "a [unknown] file", "a file"]).unwrap();
+    assert_eq!(vectors[0], vectors[1]);
+    assert_ne!(vectors[0], vectors[2]);
 }
 
 #[test]
