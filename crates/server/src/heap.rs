@@ -7,9 +7,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use toolgate_budget::InputMemoryBudget;
+use toolgate_net::spawn_blocking;
 
 /// Minimum size in bytes of a block that the allocator maps separately (`M_MMAP_THRESHOLD`). The
 /// pages of such a block return to the system when the block is freed.

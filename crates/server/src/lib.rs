@@ -39,7 +39,7 @@ pub use serve::exchange::{HttpEndpoints, HttpSessionLimits};
 pub use serve::lines::{LineStreamLimits, serve_lines};
 pub use serve::listeners::{HttpListeners, ListenerSecurity};
 pub use sessions::server_state::ServerState;
-pub use toolgate_transports::http::WorkerPool;
+pub use toolgate_net::WorkerPool;
 
 use self::console::WebConsole;
 use assembly::{transport_limits, wiring};

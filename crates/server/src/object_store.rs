@@ -18,11 +18,10 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use jiff::Timestamp;
 use rusty_s3::{Bucket, Credentials, Method, UrlStyle, signing};
-use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use toolgate_contract::BoxFuture;
 use toolgate_host::LargeFileStore;
-use toolgate_net::{HttpClient, HttpUrl};
+use toolgate_net::{HttpClient, HttpUrl, spawn_blocking};
 use toolgate_world::fetch::open_http_client;
 
 /// Maximum size of one object in the bucket, in bytes.

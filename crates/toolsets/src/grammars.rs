@@ -14,12 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use toolgate_chunks::{
     CodeParserProcess, HAS_GRAMMARS, PARSE_ANSWER_BYTES_MAX, set_parser_process,
 };
 use toolgate_contract::lock_mutex;
+use toolgate_net::spawn_blocking;
 use toolgate_parser::PARSER_NAME;
 use toolgate_world::ProcessRunner;
 use toolgate_world::processes::{

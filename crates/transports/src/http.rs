@@ -12,7 +12,6 @@ mod listener;
 mod response_body;
 mod unsent;
 mod upgrade;
-mod workers;
 mod refusal_examples;
 pub mod websocket;
 
@@ -38,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_budget::{InputMemoryBudget, InputMemoryOwner, InputMemoryReservation};
 use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply, lock_mutex};
+use toolgate_net::WorkerPool;
 
 use crate::http::websocket::{WebSocketApplication, run_conversation};
 pub use admission::RequestOriginRules;
@@ -50,7 +50,6 @@ use listener::{ClientByteStream, TlsHandshaker};
 pub use occupancy::OpenConnectionCounter;
 pub use refusal_examples::{RefusalResponseExample, refusal_examples};
 use request_handler::{ClientConnection, RequestHandler};
-pub use workers::WorkerPool;
 pub(crate) use write_timeout::WriteTimeoutStream;
 
 /// Application that answers the requests of an HTTP server.

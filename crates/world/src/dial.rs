@@ -119,7 +119,7 @@ pub async fn dial_url(url: &HttpUrl, within: Duration) -> Result<DialedByteStrea
 pub(crate) async fn system_tls() -> Result<&'static TlsClient, String> {
     static SYSTEM_TLS: OnceCell<TlsClient> = OnceCell::const_new();
     let create = async || {
-        let created = tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System));
+        let created = toolgate_net::spawn_blocking(|| TlsClient::new(&CertificateTrust::System));
         created.await.map_err(|err| err.to_string())?
     };
     SYSTEM_TLS.get_or_try_init(create).await

@@ -22,10 +22,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{ChangeFeed, KeepActiveGuard, ToolError, ToolErrorKind, lock_mutex};
+use toolgate_net::spawn_blocking;
 
 use super::Root;
 use super::root::FileTime;

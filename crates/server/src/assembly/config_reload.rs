@@ -94,7 +94,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
         loop {
             let this = self.clone();
             let stamps =
-                tokio::task::spawn_blocking(move || WatchedSettingsFiles::new(&this).stamps).await;
+                toolgate_net::spawn_blocking(move || WatchedSettingsFiles::new(&this).stamps).await;
             let stamps = stamps.unwrap_or_default();
             let changed = changed_files(&watch.stamps, &stamps);
             if changed.is_empty() {
@@ -107,7 +107,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
             }
             let this = self.clone();
             // Blocking: files are read and schemas are compiled.
-            let _ = tokio::task::spawn_blocking(move || this.reload(&changed)).await;
+            let _ = toolgate_net::spawn_blocking(move || this.reload(&changed)).await;
             // The new settings may name other files.
             match self.open_watch(Some(stamps)) {
                 Ok(next) => watch = next,

@@ -189,7 +189,7 @@ fn check_hosts(
     let sandbox = sandbox.clone();
     let root = root.clone();
     let checked = run_to_end(super::small_runtime()?, async {
-        tokio::task::spawn_blocking(move || sandbox.check_hosts(&root, &variables, programs)).await
+        toolgate_net::spawn_blocking(move || sandbox.check_hosts(&root, &variables, programs)).await
     });
     Ok(checked?.map_err(|err| err.to_string()))
 }

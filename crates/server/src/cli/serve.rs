@@ -21,7 +21,7 @@ use toolgate::{
 };
 use toolgate_dialects::Dialect;
 use toolgate_host::FleetServerRole;
-use toolgate_transports::http::WorkerPool;
+use toolgate_net::WorkerPool;
 
 use super::envelope_options::EnvelopeOptions;
 use super::{WorkspaceFolderArgs, run_to_end};

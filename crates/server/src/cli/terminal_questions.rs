@@ -58,7 +58,7 @@ impl QuestionSender for TerminalUser {
             let line = UnansweredPrompt;
             let is_restore = self.is_restore;
             // A read from a terminal cannot be cancelled. Only the end of the program ends it.
-            let asking = tokio::task::spawn_blocking(move || {
+            let asking = toolgate_net::spawn_blocking(move || {
                 let mut terminal =
                     TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
                 let choices = questions.into_iter().map(|(key, question)| {

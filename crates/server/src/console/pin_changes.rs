@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::task::spawn_blocking;
 use toolgate_contract::lock_mutex;
+use toolgate_net::spawn_blocking;
 
 /// Time for which the console reuses a comparison of tools with their pins. A comparison is costly,
 /// because it reads the definitions of all tools.

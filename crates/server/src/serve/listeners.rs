@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::ServerConfig;
 use toolgate_dialects::Dialect;
-use toolgate_transports::http::WorkerPool;
+use toolgate_net::WorkerPool;
 
 use crate::config::Config;
 use crate::identity::Authenticator;

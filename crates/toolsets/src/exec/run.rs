@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio::task::spawn_blocking;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolRunStatus};
+use toolgate_net::spawn_blocking;
 
 use super::confirm::confirm;
 use super::outcome::ProgramRunResult;

@@ -325,7 +325,7 @@ impl SearchService {
         let embedder = self.embedder.clone()?;
         // A model in a folder reads its files to compute its name.
         let read_space =
-            || async { tokio::task::spawn_blocking(move || embedder.space().clone()).await.ok() };
+            || async { toolgate_net::spawn_blocking(move || embedder.space().clone()).await.ok() };
         self.space.get_or_init(read_space).await.as_ref()
     }
 
@@ -418,7 +418,7 @@ impl SearchService {
             return Err(self.unknown_namespace(name).await);
         };
         let rules = self.files_settings.rules();
-        let opened = tokio::task::spawn_blocking(move || Root::open(Path::new(&path))).await;
+        let opened = toolgate_net::spawn_blocking(move || Root::open(Path::new(&path))).await;
         let opened = opened.map_err(|err| ToolError::with_cause("opening a folder failed", err))?;
         let open_error = |err: std::io::Error| {
             let message =

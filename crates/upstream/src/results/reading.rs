@@ -6,8 +6,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_net::spawn_blocking;
 
 use super::picking::pick_fields;
 use super::{StoredData, UpstreamResultStore, piece};

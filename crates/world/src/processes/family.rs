@@ -14,9 +14,9 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use toolgate_net::spawn_blocking;
 
 use super::strays::{self, TaggedProcess, UnfinishedProgramRun};
 use crate::forwarder::ProgramNetworkUsage;

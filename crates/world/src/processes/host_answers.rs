@@ -14,11 +14,10 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use tempfile::TempDir;
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{OutputStreamKind, lock_mutex};
-use toolgate_net::HostRules;
+use toolgate_net::{HostRules, spawn_blocking};
 
 use super::host_questions::{ConfiguredRegistryHosts, RegistryHostQuery};
 use super::{ProcessRunner, ProgramRunLimits, ProgramStartRequest, package_caches, running};

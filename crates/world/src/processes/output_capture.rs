@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use toolgate_net::spawn_blocking;
 
 /// The number of bytes of output to read at a time: the capacity of a pipe.
 const CHUNK_BYTES: usize = 64 * 1024;

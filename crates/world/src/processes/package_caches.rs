@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-use tokio::task::spawn_blocking;
+use toolgate_net::spawn_blocking;
 
 use super::ProcessRunner;
 use crate::Root;

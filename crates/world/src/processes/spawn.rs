@@ -15,8 +15,8 @@ use rustix::process::{
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use toolgate_net::spawn_blocking;
 
 use super::family::ProcessTree;
 use super::keeper::{ProcessKeeperHandle, ProcessKeeperPipe};

@@ -12,6 +12,7 @@ use rustix::fs::fstatfs;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{CallEvent, CallEventSink, ToolContext, ToolError, lock_mutex};
+use toolgate_net::spawn_blocking;
 
 use super::Root;
 
@@ -60,7 +61,7 @@ impl Root {
         let slot = self.handle.work_slots.acquire(&ctx.caller.name);
         let slot = ctx.run_unless_canceled(slot).await?;
         let root = self.clone();
-        let done = tokio::task::spawn_blocking(move || {
+        let done = spawn_blocking(move || {
             let _slot = slot;
             work(&root, &watch)
         });

@@ -22,8 +22,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
 use toolgate_contract::lock_mutex;
+use toolgate_net::spawn_blocking;
 
 use super::plan::FileIdentity;
 use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};

@@ -17,8 +17,8 @@ use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
 use toolgate_contract::lock_mutex;
+use toolgate_net::spawn_blocking;
 
 use super::cgroups::RunCgroups;
 use super::helper_executable;

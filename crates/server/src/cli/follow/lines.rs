@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{JoinHandle, spawn_blocking};
+
 use toolgate_contract::OutputStreamKind;
+use toolgate_net::{BlockingTask, spawn_blocking};
 
 use super::ProgressUpdate;
 use super::terminal_text::{IncompleteOutputLine, plain_line, repeats_line};
@@ -19,7 +20,7 @@ const WAITING: usize = 256;
 /// to its queue.
 pub(in crate::cli) struct ProgressLineDisplay {
     sender: ProgressUpdateSender,
-    writing: JoinHandle<()>,
+    writing: BlockingTask<()>,
 }
 
 /// Sender of progress updates to the thread that writes them.

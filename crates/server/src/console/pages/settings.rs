@@ -2,8 +2,8 @@
 //! would make.
 
 use maud::{Markup, html};
-use tokio::task::spawn_blocking;
 use toolgate_contract::{ToolId, printable};
+use toolgate_net::spawn_blocking;
 
 use super::notice;
 use crate::config::restart::changed_settings;

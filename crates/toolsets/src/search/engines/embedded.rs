@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::task::spawn_blocking;
 use toolgate_contract::lock_mutex;
+use toolgate_net::spawn_blocking;
 use toolgate_search::index::{
     self, IndexError, IndexLocation, IndexSnapshot, SearchIndex, VectorSource,
 };

@@ -272,7 +272,7 @@ impl SearchableIndex {
             return Err(ToolError::invalid("/namespace", message));
         };
         let split = move || put.into_iter().map(NewDocument::into_stored).collect::<Vec<_>>();
-        let put = tokio::task::spawn_blocking(split).await.map_err(|err| {
+        let put = toolgate_net::spawn_blocking(split).await.map_err(|err| {
             ToolError::with_cause("splitting documents into passages failed", err)
         })?;
         let (done, changed) = oneshot::channel();

@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_chunks::chunks;
+use toolgate_net::spawn_blocking;
 use toolgate_search::document::borrow_texts;
 use toolgate_search::embedder::{EmbeddingRole, embedding_text};
 use toolgate_search::{ChunkHash, Embedder, IndexDocument};

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ToolError;
+use toolgate_net::spawn_blocking;
 
 use super::embedding::{ChunkVectorBuilder, EmbeddingBatchResult};
 use super::files::TrackedFiles;

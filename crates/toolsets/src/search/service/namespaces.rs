@@ -75,7 +75,7 @@ impl SearchService {
             }
             let root = self.root.clone();
             let path = folder.clone();
-            let real = tokio::task::spawn_blocking(move || real_folder(&root, &path)).await;
+            let real = toolgate_net::spawn_blocking(move || real_folder(&root, &path)).await;
             let real =
                 real.map_err(|err| ToolError::with_cause("resolving a folder failed", err))?;
             let folder = real.map_err(|err| {
@@ -130,7 +130,7 @@ impl SearchService {
             collections.keys().filter_map(named).collect()
         };
         if let Some(folder) = self.folders.documents.clone() {
-            let stored = tokio::task::spawn_blocking(move || folder_names(&folder)).await;
+            let stored = toolgate_net::spawn_blocking(move || folder_names(&folder)).await;
             names.extend(stored.unwrap_or_default());
         }
         names.sort_unstable();

@@ -161,6 +161,6 @@ async fn send_heartbeats(heartbeat: IndexLeaderHeartbeat) {
     loop {
         tokio::time::sleep(HEARTBEAT_EVERY).await;
         let heartbeat = heartbeat.clone();
-        drop(tokio::task::spawn_blocking(move || heartbeat.beat()).await);
+        drop(toolgate_net::spawn_blocking(move || heartbeat.beat()).await);
     }
 }

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tokio::task::spawn_blocking;
 use toolgate_chunks::words::words;
 use toolgate_chunks::{ChunkKind, TextChunk};
+use toolgate_net::spawn_blocking;
 use toolgate_search::document::borrow_texts;
 use toolgate_search::rank::{ChunkField, ChunkTexts, FIELDS};
 use toolgate_search::{ChunkHash, static_model};

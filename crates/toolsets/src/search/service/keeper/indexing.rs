@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use toolgate_contract::ToolError;
+use toolgate_net::{BlockingTask, spawn_blocking};
 
 use super::{IndexUpdater, IndexUpdaterStopReason, flatten_join, map_write_error};
 use crate::search::engines::SearchEngineWriter;
@@ -102,7 +102,7 @@ impl IndexUpdater {
     fn read_batch(
         &self,
         batch: Vec<StaleIndexedFile>,
-    ) -> JoinHandle<Result<Vec<IndexFileReadOutcome>, ToolError>> {
+    ) -> BlockingTask<Result<Vec<IndexFileReadOutcome>, ToolError>> {
         let root = self.root.clone();
         let watch = self.watch();
         spawn_blocking(move || read_all(&root, batch, &watch))

@@ -1,8 +1,8 @@
 //! Scans all files of a folder before its index is updated.
 
-use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::DropGuard;
 use toolgate_contract::ToolError;
+use toolgate_net::{BlockingTask, spawn_blocking};
 
 use super::IndexUpdater;
 use toolgate_world::root::DiskWorkMonitor;
@@ -10,7 +10,7 @@ use toolgate_world::watch::{FileTracker, TrackedFolderUpdate};
 
 /// A running scan of all files of a folder. Dropping this value cancels the scan.
 pub(super) struct IndexFolderScan {
-    pub(super) task: JoinHandle<Result<(FileTracker, TrackedFolderUpdate), ToolError>>,
+    pub(super) task: BlockingTask<Result<(FileTracker, TrackedFolderUpdate), ToolError>>,
     _ends: DropGuard,
 }
 

@@ -29,17 +29,17 @@ fn quick_history(pause_max: Duration) -> BusyPollHistory {
     BusyPollHistory { pause_max, short_pauses: AtomicU32::new(SHORT_PAUSES_MIN) }
 }
 
-/// Returns the state of a connection to a quick client, with the permit `permit`.
-fn quick_client(permit: &'static BusyPollPermit) -> InputBusyPollState {
+/// Returns the state of a connection to a quick client, which polls with a permit of `permits`.
+fn quick_client(permits: &'static Semaphore) -> InputBusyPollState {
     let history = quick_history(Duration::from_secs(20));
-    InputBusyPollState { history, permit, ..InputBusyPollState::new() }
+    InputBusyPollState { history, permits, ..InputBusyPollState::new() }
 }
 
 fn quick_reader<R: AsyncRead + AsFd + Unpin>(input: R) -> BusyPollingReader<R> {
-    static PERMITS: [BusyPollPermit; 3] = [const { BusyPollPermit(AtomicBool::new(false)) }; 3];
+    static PERMITS: [Semaphore; 3] = [const { Semaphore::const_new(1) }; 3];
     static USED: AtomicUsize = AtomicUsize::new(0);
-    let permit = &PERMITS[USED.fetch_add(1, Ordering::SeqCst) % PERMITS.len()];
-    BusyPollingReader { input, state: quick_client(permit) }
+    let permits = &PERMITS[USED.fetch_add(1, Ordering::SeqCst) % PERMITS.len()];
+    BusyPollingReader { input, state: quick_client(permits) }
 }
 
 /// Polls `input` once with the state `state`. Returns the data that was read, if any. Also returns
@@ -69,7 +69,7 @@ fn a_late_arrival_stops_polling_until_enough_short_pauses() {
 
 #[test]
 fn a_quick_client_is_polled_after_its_answer_once_other_tasks_have_run() {
-    static PERMIT: BusyPollPermit = BusyPollPermit(AtomicBool::new(false));
+    static PERMIT: Semaphore = Semaphore::const_new(1);
     let (mut client, server) = UnixStream::pair().expect("a pair");
     let mut state = quick_client(&PERMIT);
     assert_eq!(found(&mut state, &server), WAITS, "it has no answer yet");
@@ -86,7 +86,7 @@ fn a_quick_client_is_polled_after_its_answer_once_other_tasks_have_run() {
 
 #[test]
 fn only_one_client_is_polled_at_a_time() {
-    static PERMIT: BusyPollPermit = BusyPollPermit(AtomicBool::new(false));
+    static PERMIT: Semaphore = Semaphore::const_new(1);
     let (_client, server) = UnixStream::pair().expect("a pair");
     let mut one = quick_client(&PERMIT);
     let mut other = quick_client(&PERMIT);
@@ -103,7 +103,7 @@ fn only_one_client_is_polled_at_a_time() {
 
 #[test]
 fn a_slow_client_is_not_polled_until_it_is_quick_again() {
-    static PERMIT: BusyPollPermit = BusyPollPermit(AtomicBool::new(false));
+    static PERMIT: Semaphore = Semaphore::const_new(1);
     let (_client, server) = UnixStream::pair().expect("a pair");
     let mut state = quick_client(&PERMIT);
     state.history.pause_max = Duration::ZERO;

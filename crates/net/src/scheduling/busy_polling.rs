@@ -29,7 +29,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
 /// Longest pause of a quick client, and longest duration of one busy poll for its data.
@@ -41,31 +41,12 @@ const ANSWER_TIME_MAX: Duration = Duration::from_micros(150);
 const SHORT_PAUSES_MIN: u32 = 4;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-static CLIENT_PERMIT: BusyPollPermit = BusyPollPermit(AtomicBool::new(false));
-static ANSWER_PERMIT: BusyPollPermit = BusyPollPermit(AtomicBool::new(false));
+/// Permit for polling a client, which only one thread has at a time.
+static CLIENT_PERMIT: Semaphore = Semaphore::const_new(1);
+/// Permit for polling an upstream, which only one thread has at a time.
+static ANSWER_PERMIT: Semaphore = Semaphore::const_new(1);
 static HAS_SPARE_PROCESSOR: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|processors| processors.get() > 1));
-
-/// Permit for busy polling, which only one thread can have at a time.
-#[derive(Debug)]
-struct BusyPollPermit(AtomicBool);
-
-/// Guard that returns a permit when it is dropped.
-#[derive(Debug)]
-struct BusyPollPermitGuard(&'static BusyPollPermit);
-
-impl BusyPollPermit {
-    fn acquire(&'static self) -> Option<BusyPollPermitGuard> {
-        let is_free = !self.0.swap(true, Ordering::Acquire);
-        is_free.then(|| BusyPollPermitGuard(self))
-    }
-}
-
-impl Drop for BusyPollPermitGuard {
-    fn drop(&mut self) {
-        self.0.0.store(false, Ordering::Release);
-    }
-}
 
 /// Record of how quickly the data of a peer arrives.
 #[derive(Debug)]
@@ -106,8 +87,8 @@ pub struct InputBusyPollState {
     history: BusyPollHistory,
     /// Time at which the wait for data began, if no data has arrived since.
     waiting_since: Option<Instant>,
-    permit: &'static BusyPollPermit,
-    guard: Option<BusyPollPermitGuard>,
+    permits: &'static Semaphore,
+    permit: Option<SemaphorePermit<'static>>,
 }
 
 impl InputBusyPollState {
@@ -115,7 +96,7 @@ impl InputBusyPollState {
     #[allow(clippy::new_without_default, reason = "no connection has a default state")]
     pub fn new() -> Self {
         let history = BusyPollHistory::new(CLIENT_PAUSE_MAX);
-        Self { history, waiting_since: None, permit: &CLIENT_PERMIT, guard: None }
+        Self { history, waiting_since: None, permits: &CLIENT_PERMIT, permit: None }
     }
 
     /// Records that the server waits for data from now on, for example because it has answered.
@@ -125,7 +106,7 @@ impl InputBusyPollState {
 
     /// Records that data has arrived.
     pub fn note_arrival(&mut self) {
-        self.guard = None;
+        self.permit = None;
         if let Some(since) = self.waiting_since.take() {
             self.history.record_arrival(since.elapsed());
         }
@@ -141,21 +122,21 @@ impl InputBusyPollState {
     ) -> bool {
         let since = self.waiting_since.filter(|_| self.history.is_quick());
         let Some(since) = since else { return false };
-        let Some(_guard) = self.guard.take() else {
-            self.guard = self.permit.acquire();
-            if self.guard.is_some() {
+        let Some(_permit) = self.permit.take() else {
+            self.permit = self.permits.try_acquire().ok();
+            if self.permit.is_some() {
                 cx.waker().wake_by_ref();
             }
             return false;
         };
         // An error here occurs again at the next read, which reports it.
-        let is_read =
-            poll_and_read(input, since + self.history.pause_max, buffer).is_ok_and(|it| it);
-        match is_read {
-            true => self.waiting_since = None,
-            false => self.history.record_miss(),
+        let read = poll_and_read(input, since + self.history.pause_max, buffer);
+        if !matches!(read, Ok(true)) {
+            self.history.record_miss();
+            return false;
         }
-        is_read
+        self.waiting_since = None;
+        true
     }
 }
 
@@ -288,7 +269,7 @@ impl AnswerBusyPollState {
     /// Calls `read` with a time, until which `read` may poll without sleeping. Returns the result,
     /// or false without a call if another reader polls already.
     pub fn try_read(&self, read: impl FnOnce(Instant) -> bool) -> bool {
-        let guard = ANSWER_PERMIT.acquire();
-        guard.is_some_and(|_guard| read(Instant::now() + self.history.pause_max))
+        let permit = ANSWER_PERMIT.try_acquire();
+        permit.is_ok_and(|_permit| read(Instant::now() + self.history.pause_max))
     }
 }

@@ -4,7 +4,6 @@
 //! calls. Connections that stay on one thread avoid this.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, available_parallelism};
 use std::time::Duration;
@@ -19,110 +18,82 @@ use toolgate_contract::lock_mutex;
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Pool of threads that serve connections: one per processor, each with its own runtime. Clones
-/// share the pool.
+/// share the pool. The threads stop when [`end`](Self::end) is called or the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct WorkerPool(Arc<WorkerPoolState>);
+pub struct WorkerPool(Arc<[WorkerThread]>);
 
+/// Thread of the pool. Dropping this value stops the thread.
 #[derive(Debug)]
-struct WorkerPoolState {
-    workers: Vec<WorkerPoolThread>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    stop: CancellationToken,
-}
-
-/// Thread of the pool, with the number of its connections.
-#[derive(Debug)]
-struct WorkerPoolThread {
+struct WorkerThread {
     runtime: Handle,
-    /// Number of connections that the worker thread serves.
-    connections: AtomicUsize,
+    /// Connections that the thread serves.
+    connections: TaskTracker,
+    stop: CancellationToken,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
-
-/// Guard that counts one connection of a worker thread until it is dropped.
-struct WorkerConnectionGuard(WorkerPool, usize);
 
 impl WorkerPool {
-    /// Starts the worker threads. They stop when [`end`](Self::end) is called or the last clone is
-    /// dropped.
+    /// Starts the threads.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn start() -> io::Result<Self> {
-        let over = CancellationToken::new();
-        // If a thread cannot be started, the guard stops the others.
-        let guard = over.clone().drop_guard();
-        let mut all = Vec::new();
-        let mut threads = Vec::new();
-        for _ in 0..available_parallelism().map_or(1, usize::from) {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            all.push(WorkerPoolThread {
-                runtime: runtime.handle().clone(),
-                connections: AtomicUsize::new(0),
-            });
-            let over = over.clone();
-            let thread = std::thread::Builder::new().name("connections".to_owned());
-            threads.push(thread.spawn(move || {
-                runtime.block_on(over.cancelled());
-                runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
-            })?);
-        }
-        guard.disarm();
-        Ok(Self(Arc::new(WorkerPoolState {
-            workers: all,
-            threads: Mutex::new(threads),
-            stop: over,
-        })))
+        let processors = available_parallelism().map_or(1, usize::from);
+        (0..processors).map(|_| WorkerThread::start()).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Stops the worker threads and everything that still runs on them.
+    /// Stops the threads and everything that still runs on them.
     pub fn end(self) {
-        let Self(inner) = &self;
-        inner.stop.cancel();
-        let threads = std::mem::take(&mut *lock_mutex(&inner.threads));
-        for thread in threads {
-            let _ = thread.join();
-        }
+        self.0.iter().for_each(|worker| worker.stop.cancel());
+        let threads = self.0.iter().filter_map(|worker| lock_mutex(&worker.thread).take());
+        threads.for_each(|thread| drop(thread.join()));
     }
 
-    /// Calls `serve` for the connection `stream` on the worker thread with the fewest connections.
-    pub(super) fn serve<F>(
+    /// Calls `serve` for the connection `stream` on the thread with the fewest connections.
+    /// `connections` tracks the work until it ends.
+    ///
+    /// # Errors
+    /// The stream cannot be taken from the runtime that accepted it.
+    pub fn serve<F: Future<Output = ()> + Send>(
         &self,
         stream: TcpStream,
         connections: &TaskTracker,
         serve: impl FnOnce(TcpStream) -> F + Send + 'static,
-    ) -> io::Result<()>
-    where
-        F: Future<Output = ()> + Send,
-    {
-        let Self(inner) = self;
-        let serves = |at: &usize| inner.workers[*at].connections.load(Ordering::Relaxed);
-        let at = (0..inner.workers.len()).min_by_key(serves).expect("there is at least one worker");
-        inner.workers[at].connections.fetch_add(1, Ordering::Relaxed);
-        let place = WorkerConnectionGuard(self.clone(), at);
+    ) -> io::Result<()> {
+        let idlest = self.0.iter().min_by_key(|worker| worker.connections.len());
+        let worker = idlest.expect("there is at least one thread");
         // A stream gets its events from the runtime that it is registered with.
         let stream = stream.into_std()?;
-        let served = async move {
-            let _place = place;
+        let served = worker.connections.track_future(async move {
             match TcpStream::from_std(stream) {
                 Ok(stream) => serve(stream).await,
                 Err(err) => tracing::warn!("cannot accept a connection: {err}"),
             }
-        };
-        connections.spawn_on(served, &inner.workers[at].runtime);
+        });
+        connections.spawn_on(served, &worker.runtime);
         Ok(())
     }
 }
 
-impl Drop for WorkerPoolState {
-    fn drop(&mut self) {
-        self.stop.cancel();
+impl WorkerThread {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let thread =
+            std::thread::Builder::new().name("connections".to_owned()).spawn(move || {
+                runtime.block_on(stopped.cancelled());
+                runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
+            })?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { runtime: handle, connections: TaskTracker::new(), stop, thread })
     }
 }
 
-impl Drop for WorkerConnectionGuard {
+impl Drop for WorkerThread {
     fn drop(&mut self) {
-        let Self(WorkerPool(inner), at) = self;
-        inner.workers[*at].connections.fetch_sub(1, Ordering::Relaxed);
+        self.stop.cancel();
     }
 }
 
@@ -136,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn each_connection_stays_on_the_thread_with_the_fewest() {
         let workers = WorkerPool::start().expect("threads");
-        let count = workers.0.workers.len();
+        let count = workers.0.len();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let connections = TaskTracker::new();
