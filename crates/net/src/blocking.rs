@@ -9,8 +9,13 @@ use tokio::task::{JoinError, JoinHandle};
 
 /// Runs `work` on a thread for blocking work, like Tokio's function of the same name.
 ///
-/// Tokio's function is compiled again for each kind of work, with all code of its tasks. This
-/// function is not: in a crate with a hundred kinds of work, a tenth of the code was code of tasks.
+/// The compiler generates all code of a task for each kind of work that Tokio's function gets. In a
+/// crate with a hundred kinds of work, this is a tenth of all code. All kinds of work that this
+/// function gets share the code of one task.
+///
+/// # Panics
+/// Panics outside of a Tokio runtime.
+#[track_caller]
 pub fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> BlockingTask<T> {

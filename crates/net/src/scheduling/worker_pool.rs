@@ -18,7 +18,8 @@ use toolgate_contract::lock_mutex;
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Pool of threads that serve connections: one per processor, each with its own runtime. Clones
-/// share the pool. The threads stop when [`end`](Self::end) is called or the last clone is dropped.
+/// share the pool. The threads and their connections end when [`end`](Self::end) is called or the last
+/// clone is dropped.
 #[derive(Debug, Clone)]
 pub struct WorkerPool(Arc<[WorkerThread]>);
 
