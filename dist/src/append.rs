@@ -28,7 +28,7 @@ pub(crate) struct DistAppendArgs {
     /// Executable of the server
     #[arg(long, value_name = "FILE")]
     server: PathBuf,
-    /// Program of the sandbox helpers
+    /// Program of the sandbox helpers, which is compressed
     #[arg(long, value_name = "FILE")]
     sandbox: PathBuf,
     /// Program that parses code, which is compressed
@@ -55,8 +55,10 @@ pub(crate) fn append(args: &DistAppendArgs) -> anyhow::Result<()> {
         args.server.display(),
         args.parser.display()
     );
-    push_part(&mut packed, &compress(&parser)?, "toolgate-parser");
-    push_part(&mut packed, &read(&args.sandbox)?, "toolgate-sandbox");
+    let parser = compress(&parser)?;
+    let hash = blake3::hash(&parser);
+    push_part(&mut packed, &[hash.as_bytes(), &parser[..]].concat(), "toolgate-parser");
+    push_part(&mut packed, &compress(&read(&args.sandbox)?)?, "toolgate-sandbox");
     write(&args.out, &packed)?;
     fs::set_permissions(&args.out, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot make {} executable", args.out.display()))
@@ -73,11 +75,11 @@ fn push_part(file: &mut Vec<u8>, part: &[u8], name: &str) {
     file.extend(name.bytes().chain(iter::repeat(0)).take(NAME_BYTES));
 }
 
-/// Compresses `program` into the hash (BLAKE3) of the compressed bytes, and these bytes (deflate).
-/// The function world `processes/packed_program.rs: unpack` reads the result.
+/// Compresses `program` (deflate). World reads the sandbox helper with `copy_to_memory` of
+/// `sandbox/helper_executable.rs`. `unpack` of `processes/packed_program.rs` reads the parser, which
+/// follows the hash (BLAKE3) of its compressed bytes.
 fn compress(program: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut packed = DeflateEncoder::new(Vec::new(), Compression::best());
     packed.write_all(program)?;
-    let packed = packed.finish()?;
-    Ok([&blake3::hash(&packed).as_bytes()[..], &packed].concat())
+    Ok(packed.finish()?)
 }

@@ -365,6 +365,23 @@ fn a_packed_server_parses_code_with_its_packed_parser() {
 }
 
 #[test]
+fn a_packed_server_runs_programs_with_its_packed_sandbox_helper() {
+    if refuses_programs_in_memory() {
+        return eprintln!("NOT TRIED: this system executes no files in memory");
+    }
+    let packed = PackedTestBinary::empty();
+    let (program, _) = packed.append_programs();
+    let mut server = PackedServerProcess::start(&mut packed.command(&program), ".");
+    let call = ["call", "exec_run", r#"{"command":"printf","args":["a%sc","b"]}"#];
+    let printed = run(packed.command(&program).args(call).args(["--url", &server.url]));
+    assert!(printed.contains("abc"), "{printed}");
+    let helpers = child_executables(server.process.id(), "toolgate-sandbox");
+    let is_packed = |path: &String| path.starts_with("/memfd:toolgate-sandbox");
+    assert!(!helpers.is_empty() && helpers.iter().all(is_packed), "{helpers:?}");
+    server.stop();
+}
+
+#[test]
 fn a_packed_server_with_a_damaged_parser_guesses_definitions_and_says_so() {
     let packed = PackedTestBinary::empty();
     let (program, parser_start) = packed.append_programs();

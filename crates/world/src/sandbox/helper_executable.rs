@@ -11,13 +11,14 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use flate2::bufread::DeflateDecoder;
 use memchr::memmem;
 use toolgate_contract::lock_mutex;
 
@@ -57,6 +58,9 @@ struct SmallHelperExecutable {
     /// The position of the small executable in the file, in bytes.
     start: u64,
     length: u64,
+    /// `true` if the small executable is compressed (deflate), as it is at the end of the server's
+    /// executable.
+    is_compressed: bool,
 }
 
 /// Opens the file with the small executable of sandbox helpers, if there is one, and keeps it for
@@ -95,7 +99,8 @@ fn open_small() -> io::Result<SmallHelperExecutable> {
     let server_meta = server.metadata()?;
     if let Some((start, length)) = find_part(&server, server_meta.len(), HELPER_NAME) {
         let stamp = FileChangeStamp::new(&server_meta);
-        return Ok(SmallHelperExecutable { file: server, stamp, start, length });
+        let is_compressed = true;
+        return Ok(SmallHelperExecutable { file: server, stamp, start, length, is_compressed });
     }
     let beside = fs::read_link(SERVER_FILE)?.with_file_name(HELPER_NAME);
     open_beside(&beside, &server_meta)
@@ -115,6 +120,7 @@ fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperExecutab
         stamp: FileChangeStamp::new(&meta),
         start: 0,
         length: meta.len(),
+        is_compressed: false,
         file,
     })
 }
@@ -138,6 +144,11 @@ fn copy_to_memory(found: &SmallHelperExecutable) -> io::Result<OwnedFd> {
     let mut bytes = vec![0; usize::try_from(found.length).map_err(io::Error::other)?];
     found.file.read_exact_at(&mut bytes, found.start)?;
     found.stamp.check(&found.file)?;
+    if found.is_compressed {
+        let mut unpacked = Vec::new();
+        DeflateDecoder::new(&bytes[..]).take(FILE_BYTES_MAX).read_to_end(&mut unpacked)?;
+        bytes = unpacked;
+    }
     let image = loaded_part(&bytes).ok_or_else(|| io::Error::other("it is not an executable"))?;
     if memmem::find(image, BUILD_MARK.as_bytes()).is_none() {
         return Err(io::Error::other("it is from another build"));
