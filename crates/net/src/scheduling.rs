@@ -1,8 +1,9 @@
-//! How the server uses processors and memory where Tokio and the kernel alone are slower.
+//! Scheduling of threads for quick answers, and release of memory in an idle server.
 //!
-//! All such measures are in this module. Each one is worth more than 10 % on a row of the
-//! performance page; [`docs/design/dependencies.md`](../../../docs/design/dependencies.md) shows
-//! what each one alone gains, and what was removed because it gained nothing.
+//! Tokio and the kernel alone are slower here, or need more memory. All measures against this are in
+//! this module. Each one is worth more than 10 % on a row of the performance page.
+//! [`docs/design/dependencies.md`](../../../docs/design/dependencies.md) shows what each one alone
+//! gains, and what was removed because it gained nothing.
 //!
 //! - [`busy_polling`]: a thread that waits for a quick peer polls for a moment before it sleeps.
 //!   Saves one or two wake-ups for each call.

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use toolgate_net::release_code_pages;
-use toolgate_net::spawn_blocking;
+use toolgate_net::{release_code_pages, spawn_blocking};
 
 use crate::heap::trim_heaps;
 
