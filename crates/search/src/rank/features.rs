@@ -17,7 +17,7 @@ pub fn extract_features(
     averages: &IndexStatistics,
     candidates: &[ChunkCandidate],
 ) -> Vec<[f32; FEATURES]> {
-    let concept_vectors: Vec<Option<WordVector<'_>>> =
+    let concept_vectors: Vec<Option<WordVector>> =
         question.concepts.iter().map(|it| table.word_in_query(&it.word)).collect();
     let lexical: Vec<f32> = candidates
         .iter()
@@ -54,7 +54,7 @@ struct BestCandidateScores {
 struct RankingFeatureExtractor<'l> {
     table: &'l StaticEmbeddingModel,
     question: &'l WeightedQuery,
-    query_rows: &'l [Option<WordVector<'l>>],
+    query_rows: &'l [Option<WordVector>],
     best: BestCandidateScores,
 }
 
@@ -122,8 +122,8 @@ impl RankingFeatureExtractor<'_> {
 
     /// Returns the distinct words of `texts`. An identifier contributes its parts, but not the
     /// complete identifier.
-    fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<RankingQueryWord<'_>> {
-        let mut found: Vec<RankingQueryWord<'_>> = Vec::new();
+    fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<RankingQueryWord> {
+        let mut found: Vec<RankingQueryWord> = Vec::new();
         for text in texts {
             identifier_parts(text.as_ref(), |word| {
                 if found.len() < WORDS_MAX && found.iter().all(|it| it.word != word) {
@@ -155,7 +155,7 @@ impl RankingFeatureExtractor<'_> {
 
     /// Compares `words` with the query, counting similar words in proportion to their similarity.
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
-    fn match_similar(&self, words: &[RankingQueryWord<'_>]) -> WordSimilarityFeatures {
+    fn match_similar(&self, words: &[RankingQueryWord]) -> WordSimilarityFeatures {
         let mut of_words = vec![0.0_f32; words.len()];
         let mut has = 0.0;
         let mut all = 0.0;
@@ -175,7 +175,7 @@ impl RankingFeatureExtractor<'_> {
         }
     }
 
-    fn similarity(&self, concept: usize, word: &RankingQueryWord<'_>) -> f32 {
+    fn similarity(&self, concept: usize, word: &RankingQueryWord) -> f32 {
         match (&self.query_rows[concept], &word.row) {
             (Some(query), Some(found)) => query.cosine(found).max(0.0),
             (Some(_) | None, _) => 0.0,
@@ -184,7 +184,7 @@ impl RankingFeatureExtractor<'_> {
 
     /// Compares the first word of the query with the first word of a definition's name, usually a
     /// verb. Returns equality (0 or 1) and similarity.
-    fn match_first(&self, name: &[RankingQueryWord<'_>]) -> (f32, f32) {
+    fn match_first(&self, name: &[RankingQueryWord]) -> (f32, f32) {
         let Some(word) = name.first() else { return (0.0, 0.0) };
         let same = f32::from(u8::from(word.concept == Some(0)));
         let like = if self.query_rows.is_empty() { 0.0 } else { self.similarity(0, word) };
@@ -193,9 +193,9 @@ impl RankingFeatureExtractor<'_> {
 }
 
 /// Word of the query with the data that ranking features need.
-struct RankingQueryWord<'m> {
+struct RankingQueryWord {
     word: String,
-    row: Option<WordVector<'m>>,
+    row: Option<WordVector>,
     concept: Option<usize>,
 }
 
