@@ -1,5 +1,6 @@
 //! PostgreSQL server with pgvector, for one test. `cargo xtask setup` installs PostgreSQL from the
-//! Python package `pgserver`. The data and the Unix socket are in a temporary folder.
+//! Python package `pgserver`. The data and the Unix socket are in a temporary folder, which is in
+//! memory if there is enough, because a file system on disk creates many small files slowly.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -16,6 +17,10 @@ const NOBODY: u32 = 65_534;
 /// Longest time that the PostgreSQL server may take to start or to stop.
 const WITHIN: Duration = Duration::from_secs(30);
 
+/// File system in memory, and the free bytes that it must have for the data of a server.
+const MEMORY: &str = "/dev/shm";
+const MEMORY_FREE_MIN: u64 = 1 << 30;
+
 /// Running PostgreSQL server. Dropping it stops the server.
 pub(crate) struct PostgresServerProcess {
     folder: TempDir,
@@ -29,13 +34,13 @@ pub(crate) struct PostgresServerProcess {
 impl PostgresServerProcess {
     /// Starts a PostgreSQL server that accepts every user without a password.
     pub(crate) fn start() -> Self {
-        Self::new("trust", true)
+        Self::new(true, memory_or_disk())
     }
 
     /// Starts a PostgreSQL server that requires `password` from the user `postgres`.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn with_password(password: &str) -> Self {
-        let mut server = Self::new("trust", true);
+        let mut server = Self::start();
         server.run(&format!("alter user postgres password '{password}'"));
         let hba = "local all all scram-sha-256\n";
         fs::write(server.folder.path().join("data/pg_hba.conf"), hba).unwrap();
@@ -47,13 +52,13 @@ impl PostgresServerProcess {
     /// Starts a PostgreSQL server without pgvector.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn without_pgvector() -> Self {
-        Self::new("trust", false)
+        Self::new(false, memory_or_disk())
     }
 
     /// Starts a server that writes each commit to the disk before it acknowledges the commit.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn durable() -> Self {
-        let mut server = Self::new("trust", true);
+        let mut server = Self::new(true, std::env::temp_dir());
         server.stop();
         server.is_durable = true;
         server.again();
@@ -63,7 +68,8 @@ impl PostgresServerProcess {
     /// Starts a standby of this server. The standby has a separate folder and receives all changes.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn start_standby(&self) -> Self {
-        let folder = TempDir::with_prefix("pg").unwrap();
+        let parent = if self.is_durable { std::env::temp_dir() } else { memory_or_disk() };
+        let folder = TempDir::with_prefix_in("pg", parent).unwrap();
         if is_root() {
             chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
@@ -138,9 +144,14 @@ impl PostgresServerProcess {
         }
     }
 
-    fn new(auth: &str, with_pgvector: bool) -> Self {
-        let folder = TempDir::with_prefix("pg").unwrap();
+    /// Starts a server whose data is in a new folder in `parent`.
+    fn new(with_pgvector: bool, parent: PathBuf) -> Self {
+        let folder = TempDir::with_prefix_in("pg", parent).unwrap();
         let mut installed = installed();
+        // A copy takes a tenth of the time in which PostgreSQL makes new data. Another version of
+        // PostgreSQL has a program of another size.
+        let program_bytes = installed.join("bin/postgres").metadata().unwrap().len();
+        let template = installed.with_file_name(format!("empty-database-{program_bytes}"));
         if !with_pgvector || is_root() && !is_open_to_all(&installed) {
             // PostgreSQL's shared libraries are in a folder beside the package.
             let package = installed.parent().unwrap();
@@ -159,15 +170,17 @@ impl PostgresServerProcess {
             chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let data = folder.path().join("data");
-        let made = as_nobody(&mut Command::new(installed.join("bin/initdb")))
-            .args(["--no-sync", "--username=postgres", "--encoding=UTF8", "--locale=C"])
-            .arg(format!("--auth={auth}"))
-            .arg("--pgdata")
-            .arg(&data)
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        if template.exists() {
+            copy(&template, &data);
+        } else {
+            create_data(&installed, &data);
+            // Tests that run at the same time each make their own. The first one is kept.
+            let unfinished = template.with_file_name(format!("unfinished-{}", std::process::id()));
+            copy(&data, &unfinished);
+            if fs::rename(&unfinished, &template).is_err() {
+                fs::remove_dir_all(&unfinished).unwrap();
+            }
+        }
         let mut server = Self { folder, installed, process: None, is_durable: false };
         server.again();
         server
@@ -310,6 +323,13 @@ fn installed() -> PathBuf {
         .expect("PostgreSQL is not installed in .tools/postgres: run `cargo xtask setup`")
 }
 
+/// Returns the folder for temporary files in memory, or on disk if there is too little memory.
+fn memory_or_disk() -> PathBuf {
+    let has_space = rustix::fs::statvfs(MEMORY)
+        .is_ok_and(|memory| memory.f_bavail.saturating_mul(memory.f_frsize) >= MEMORY_FREE_MIN);
+    if has_space { MEMORY.into() } else { std::env::temp_dir() }
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -321,20 +341,25 @@ fn as_nobody(command: &mut Command) -> &mut Command {
     command
 }
 
+/// Makes the folder `data` with empty databases, for the programs in the folder `installed`.
+fn create_data(installed: &Path, data: &Path) {
+    let made = as_nobody(&mut Command::new(installed.join("bin/initdb")))
+        .args(["--no-sync", "--username=postgres", "--encoding=UTF8", "--locale=C"])
+        .args(["--auth=trust", "--wal-segsize=1", "--pgdata"])
+        .arg(data)
+        .current_dir(data.parent().unwrap())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
 /// Returns true if all users may enter `folder` and all of its parent folders.
 fn is_open_to_all(folder: &Path) -> bool {
     folder.ancestors().all(|it| it.metadata().is_ok_and(|it| it.permissions().mode() & 0o1 == 1))
 }
 
+/// Copies the folder `from`. Modes and, if this process is root, owners stay the same.
 fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), &to).unwrap();
-        }
-    }
+    let copied = Command::new("cp").arg("-a").args([from, to]).output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
 }
