@@ -21,9 +21,8 @@ pub(crate) const BUILD: [&str; 9] = [
     "gate",
 ];
 
-/// Cargo arguments that run the tests that [`BUILD`] builds, six at a time: many tests wait more
-/// than they compute.
-pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "6"];
+/// Cargo arguments that run the tests that [`BUILD`] builds.
+pub(crate) const NEXTEST: [&str; 4] = ["nextest", "run", "--workspace", "--locked"];
 
 /// Environment variables for every program that [`command`] starts, once they are set.
 static ENVIRONMENT: OnceLock<[(&str, String); 3]> = OnceLock::new();

@@ -18,6 +18,8 @@ mod mkdir;
 mod resources;
 pub(crate) mod cursor;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 #[cfg(any(fuzzing, test))]
 pub(crate) use edit::fuzzing::check_edit as fuzz_edits;

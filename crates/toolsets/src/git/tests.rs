@@ -7,7 +7,8 @@ mod submodules;
 mod outside;
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -49,8 +50,9 @@ impl GitTestBench {
         fs::create_dir(folder.path().join("workspace")).expect("a folder");
         let bench = Self::serve(folder, settings, exec);
         bench.git(&["init", "-q", "-b", "main", "."]);
-        bench.git(&["config", "user.name", "Ada"]);
-        bench.git(&["config", "user.email", "ada@example.org"]);
+        let mut settings = OpenOptions::new().append(true).open(bench.root().join(".git/config"));
+        let user = "[user]\n\tname = Ada\n\temail = ada@example.org\n";
+        settings.as_mut().expect("a repository").write_all(user.as_bytes()).expect("a user");
         bench
     }
 
@@ -117,6 +119,8 @@ fn git_in(folder: &Path, home: &Path, args: &[&str]) -> String {
     let mut git = Command::new("git");
     git.args(args).current_dir(folder).env_clear().env("HOME", home).env("LC_ALL", "C.UTF-8");
     git.env("PATH", std::env::var_os("PATH").expect("there is a PATH"));
+    // Without the sample hooks of the installed git.
+    git.env("GIT_TEMPLATE_DIR", "");
     let done = git.output().expect("git runs");
     let stderr = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "git {args:?}: {stderr}");

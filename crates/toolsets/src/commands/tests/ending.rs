@@ -98,8 +98,8 @@ async fn output_that_is_not_utf8_is_returned_and_forwarded() {
 }
 
 #[tokio::test]
-async fn two_gibibytes_are_forwarded_in_little_memory() {
-    let bench = CommandTestBench::script("head -c 2147483648 /dev/zero", "argv = []\n");
+async fn much_output_is_forwarded_in_little_memory() {
+    let bench = CommandTestBench::script("head -c 268435456 /dev/zero", "argv = []\n");
     let forwarded_bytes = std::sync::Arc::new(std::sync::Mutex::new(0));
     let before = resident_kib();
     let count = forwarded_bytes.clone();
@@ -117,8 +117,8 @@ async fn two_gibibytes_are_forwarded_in_little_memory() {
             () = tokio::time::sleep(Duration::from_millis(20)) => peak = peak.max(resident_kib()),
         }
     };
-    assert_eq!(*forwarded_bytes.lock().unwrap(), 2 << 30);
-    assert_eq!(output.value["stdout_extent"]["total_bytes"], 2_u64 << 30);
+    assert_eq!(*forwarded_bytes.lock().unwrap(), 256 << 20);
+    assert_eq!(output.value["stdout_extent"]["total_bytes"], 256 << 20);
     println!("resident: {before} KiB before, {peak} KiB at most");
     assert!(peak - before < 32 << 10, "{before} KiB grew to {peak} KiB");
     let more = json!({"output_id": output.value["output_id"], "offset": 1 << 20, "max_bytes": 8});

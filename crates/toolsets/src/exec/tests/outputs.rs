@@ -305,22 +305,22 @@ fn peak_kib() -> u64 {
 }
 
 #[tokio::test]
-async fn two_gibibytes_of_output_take_little_memory() {
+async fn output_beyond_the_stored_part_takes_little_memory() {
     let bench = ExecTestBench::new();
     bench.sh("true").await;
     let before = peak_kib();
-    let ran = bench.sh("yes 0123456789abcdef | head -c 2147483648").await;
+    let ran = bench.sh("yes 0123456789abcdef | head -c 268435456").await;
     let grown = peak_kib() - before;
-    assert_eq!(ran.value["stdout_extent"]["total_bytes"], 2_147_483_648_u64);
+    assert_eq!(ran.value["stdout_extent"]["total_bytes"], 268_435_456);
     let stored = (64 << 20) + (16 << 10);
-    assert_eq!(ran.value["stdout_extent"]["cut"]["lost_bytes"], 2_147_483_648_u64 - stored);
+    assert_eq!(ran.value["stdout_extent"]["cut"]["lost_bytes"], 268_435_456 - stored);
     assert!(grown < 8 << 10, "it took {grown} KiB");
 }
 
 #[tokio::test]
 async fn a_flood_on_standard_error_times_out_and_does_not_block_other_tasks() {
     let bench = ExecTestBench::new();
-    let flood = bench.run(json!({"command": "yes >&2", "shell": true, "timeout_ms": 1500}));
+    let flood = bench.run(json!({"command": "yes >&2", "shell": true, "timeout_ms": 500}));
     let started = Instant::now();
     let mut longest = Duration::ZERO;
     let others = async {
@@ -334,7 +334,7 @@ async fn a_flood_on_standard_error_times_out_and_does_not_block_other_tasks() {
         ran = flood => ran.unwrap(),
         () = others => unreachable!("the loop never ends"),
     };
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     assert_eq!((ran.exit_code(), ran.stdout()), (-1, ""));
     assert!(ran.value["stderr_extent"]["total_bytes"].as_u64() > Some(1 << 20));
     assert!(longest < Duration::from_millis(250), "another task waited {longest:?}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::space::TestWorkspace;
+use crate::files::tests::space::TestWorkspace;
 
 /// Lists the workspace folder page by page, with at most `limit` entries at a time.
 async fn pages(space: &TestWorkspace, limit: u64) -> Vec<String> {
@@ -97,9 +97,9 @@ async fn a_forged_cursor_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_of_200_000_entries_is_listed_page_by_page() {
+async fn a_directory_of_50_000_entries_is_listed_page_by_page() {
     let space = TestWorkspace::in_memory();
-    let count = 200_000;
+    let count = 50_000;
     for at in 0..count {
         File::create(space.ws.join(format!("file-{at:06}"))).unwrap();
     }
@@ -110,10 +110,10 @@ async fn a_directory_of_200_000_entries_is_listed_page_by_page() {
     let second = space.ok("files.list", json!({ "limit": 1000, "cursor": first["cursor"] })).await;
     assert_eq!(second["entries"][0]["name"], "file-001000");
     let tree = space.text("files.tree", json!({ "limit": 10 })).await;
-    assert!(tree.contains("… 199990 more"), "{tree}");
-    let found = space.ok("files.search", json!({ "glob": "*-199999" })).await;
+    assert!(tree.contains("… 49990 more"), "{tree}");
+    let found = space.ok("files.search", json!({ "glob": "*-049999" })).await;
     assert_eq!(found["files"].as_array().unwrap().len(), 1);
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::files::FileToolLimits;
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, ToolContext, ToolError, WriteBudget, WriteRateBudget};
-use toolgate_toolsets::files::FileToolLimits;
 
-use crate::space::TestWorkspace;
+use crate::files::tests::space::TestWorkspace;
 
 /// Returns the content of a file that contained `before`, after `edits` succeeded.
 pub(crate) async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
@@ -358,7 +358,7 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
         .await;
     assert!(failed.message.contains("is the same up to"), "{failed:?}");
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(took < Duration::from_secs(12), "{took:?}");
 }
 
 #[tokio::test]
@@ -398,14 +398,14 @@ async fn the_byte_order_mark_stays_first_and_unique() {
 }
 
 #[tokio::test]
-async fn a_million_places_in_one_line_are_changed_quickly() {
+async fn two_hundred_thousand_places_in_one_line_are_changed_quickly() {
     let space = TestWorkspace::new();
-    space.put("f", "a ".repeat(1_000_000) + "\r\n");
-    for (old, new, size) in [("a ", "b ", 2_000_002), ("b ", "c\n", 3_000_002)] {
+    space.put("f", "a ".repeat(200_000) + "\r\n");
+    for (old, new, size) in [("a ", "b ", 400_002), ("b ", "c\n", 600_002)] {
         let started = Instant::now();
         let edits = json!([{ "old": old, "new": new, "replace_all": true }]);
         let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
-        assert_eq!((&edit["replacements"], &edit["size"]), (&json!(1_000_000), &json!(size)));
+        assert_eq!((&edit["replacements"], &edit["size"]), (&json!(200_000), &json!(size)));
         let took = started.elapsed();
         assert!(took < Duration::from_secs(60), "{took:?}");
     }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, RenameFlags, open, renameat_with};
 use serde_json::json;
 
-use crate::space::TestWorkspace;
+use crate::files::tests::space::TestWorkspace;
 
-const TRIES: u32 = 4000;
+const TRIES: u32 = 1000;
 
 /// Swaps the directory `x` and the symlink `xl`, which leads outside, again and again until this
 /// value is dropped.

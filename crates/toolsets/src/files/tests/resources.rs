@@ -6,15 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::files::{self, FileSettings, FileToolLimits};
 use proptest::prelude::*;
 use toolgate_contract::{
     Caller, CompletionRequest, CompletionTarget, ResourceData, ResourceSource, ResourceSpec,
     ToolContext, ToolErrorKind,
 };
-use toolgate_toolsets::files::{self, FileSettings, FileToolLimits};
 use toolgate_world::Root;
 
-use crate::space::TestWorkspace;
+use crate::files::tests::space::TestWorkspace;
 
 fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))

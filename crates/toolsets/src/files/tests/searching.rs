@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use crate::files::FileToolLimits;
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileToolLimits;
 
-use crate::space::TestWorkspace;
+use crate::files::tests::space::TestWorkspace;
 
 /// Returns the matches of a search as lines `PATH:LINE`.
 async fn lines(space: &TestWorkspace, input: Value) -> Vec<String> {

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::files::{self, FileSettings};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 use toolgate_contract::{
     Caller, ChangeFeed, KeepActiveGuard, ResourceSource, ServerChange, ToolContext,
 };
-use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_world::Root;
 
-use crate::space::TestWorkspace;
+use crate::files::tests::space::TestWorkspace;
 
 /// The longest wait for a notification that must arrive.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,7 +34,10 @@ struct WatchedWorkspace {
 
 impl WatchedWorkspace {
     fn new() -> Self {
-        let space = TestWorkspace::new();
+        Self::with(TestWorkspace::new())
+    }
+
+    fn with(space: TestWorkspace) -> Self {
         let source = files::resources(&Root::open(&space.ws).unwrap(), &FileSettings::default());
         let changes = ChangeFeed::default();
         let (sender, receiver) = tokio::sync::broadcast::channel(1024);
@@ -327,7 +330,7 @@ async fn a_file_stays_watched_after_the_list_watch_ends() {
 
 #[tokio::test]
 async fn a_kernel_queue_overflow_notifies_everything() {
-    let mut it = WatchedWorkspace::new();
+    let mut it = WatchedWorkspace::with(TestWorkspace::in_memory());
     it.space.put("f", "");
     let _guard = (it.watch("f").await, it.watch_list().await);
     let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")

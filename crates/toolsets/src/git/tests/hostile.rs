@@ -192,11 +192,11 @@ async fn a_repository_with_a_symlink_out_of_the_workspace_is_refused() {
         "worktrees/x/gitdir",
         "rebase-merge/done",
     ] {
+        let bench = GitTestBench::new();
+        let link = bench.root().join(".git").join(name);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
         // Absolute, relative, and missing, which git would create.
         for target in [&absolute, "../../../../../../../../etc/passwd", "/nowhere/at/all"] {
-            let bench = GitTestBench::new();
-            let link = bench.root().join(".git").join(name);
-            fs::create_dir_all(link.parent().unwrap()).unwrap();
             let _ = fs::remove_file(&link);
             symlink(target, &link).unwrap();
             let status = bench.refused("git.status", json!({})).await;
