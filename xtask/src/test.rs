@@ -4,11 +4,13 @@ use crate::shell::{NEXTEST, build, cargo, lint_builds, run};
 use crate::stages::{BackgroundStageProcess, CheckStageTimes};
 use crate::{codegen, contracts, setup, tidy};
 
-/// Nextest filter for the tests to run after each change. They need nothing installed and end
-/// within minutes. Tests that attack or kill the real server are left out.
-const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database|shared_jobs|fleet|fleet_files|fleet_bucket|sandbox::package_servers)::/) \
-     and not test(/two_gibibytes/) \
-     and not binary_id(=toolgate-dist::packages) \
+/// Nextest filter for the tests to run after each change: those of single crates, and those of MCP
+/// and HTTP with the real server. They need nothing installed. Tests that take many seconds, or that
+/// attack or kill the real server, are left out.
+const EVERYDAY: &str = "(not binary_id(=toolgate::it) or test(/^(http|mcp)::/)) \
+     and not test(/^(mcp::schemas|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database)::/) \
+     and not test(/^(audit::tests::edits|index::tests|vectors::tests|git::tests::hostile)::/) \
+     and not binary_id(=toolgate-embed::minilm) and not binary_id(=toolgate-dist::packages) \
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \
      and not binary_id(=toolgate-chaos::short_runs)";
 
