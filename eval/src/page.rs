@@ -17,16 +17,16 @@ searched code. tree-sitter finds the functions. Tests and vendored code are excl
 
 Packages are fetched by name and version and verified by checksum. Each package is in one split:
 
-- *fresh*: a rule draws the packages after the last change of the ranking. We tuned nothing on the
-  *fresh* packages, and nobody had looked at their results before.
+- *fresh*: a rule draws the packages after a change of the ranking. We tuned nothing on the *fresh*
+  packages, and nobody had looked at their results before the draw.
   [pool.txt](../../tests/search-eval/pool.txt) has the names to draw from: Python wheels, and
   Debian's packages of Rust, JavaScript, Go and Ruby. The rule sorts the names by the SHA-256 of a
   seed, the kind and the name. The rule takes the first five packages of each language with at least
   40 documented functions and 20 questions ([fresh.toml](../../tests/search-eval/fresh.toml)). If we
   change the ranking because of a result on *fresh*, the *fresh* packages become tuning packages, and
   a new draw replaces them. After this draw, we stored the word vectors with less precision, to make
-  the executable smaller, and trained the reranker again on *tune*. Before, MRR@10 was 0.684 on
-  *fresh* and 0.652 on *report*, without a model.
+  the executable smaller, and trained the reranker without a model again on *tune*. We had seen the
+  figures before: MRR@10 was 0.684 on *fresh* and 0.652 on *report*, without a model.
 - *report*: well-known crates and Python wheels. We tuned no weight on the *report* packages, but we
   chose the methods by their results, so the figures of *report* may be too good.
 - *tune* and *train*: we chose all weights on the *tune* packages, and trained the built-in models on

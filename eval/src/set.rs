@@ -19,7 +19,7 @@ use crate::sources::{self, PackageSource};
 /// Purpose of a package. Each package has exactly one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PackageSplit {
-    /// Package that was drawn by a rule after the last change of the ranking. Nothing may be
+    /// Package that was drawn by a rule after a change of the ranking. Nothing may be
     /// changed after a look at its results: otherwise the package moves to `tune`, and a new draw
     /// replaces it.
     Fresh,

@@ -146,13 +146,13 @@ impl PostgresServerProcess {
 
     /// Starts a server whose data is in a new folder in `parent`.
     fn new(with_pgvector: bool, parent: PathBuf) -> Self {
-        let folder = TempDir::with_prefix_in("pg", parent).unwrap();
         let mut installed = installed();
-        // A copy takes a tenth of the time in which PostgreSQL makes new data. Another version of
-        // PostgreSQL has a program of another size.
-        let program_bytes = installed.join("bin/postgres").metadata().unwrap().len();
-        let template = installed.with_file_name(format!("empty-database-{program_bytes}"));
-        if !with_pgvector || is_root() && !is_open_to_all(&installed) {
+        let template = template_path(&installed);
+        let is_copied = !with_pgvector || is_root() && !is_open_to_all(&installed);
+        // Programs may not run from the file system in memory.
+        let parent = if is_copied { std::env::temp_dir() } else { parent };
+        let folder = TempDir::with_prefix_in("pg", parent).unwrap();
+        if is_copied {
             // PostgreSQL's shared libraries are in a folder beside the package.
             let package = installed.parent().unwrap();
             let libraries = package.with_file_name("pgserver.libs");
@@ -174,11 +174,14 @@ impl PostgresServerProcess {
             copy(&template, &data);
         } else {
             create_data(&installed, &data);
-            // Tests that run at the same time each make their own. The first one is kept.
-            let unfinished = template.with_file_name(format!("unfinished-{}", std::process::id()));
-            copy(&data, &unfinished);
-            if fs::rename(&unfinished, &template).is_err() {
-                fs::remove_dir_all(&unfinished).unwrap();
+            // Tests that run at the same time each make their own. The first one is kept, if the
+            // folder can be written.
+            if let Ok(unfinished) =
+                TempDir::with_prefix_in("unfinished-", template.parent().unwrap())
+            {
+                let copied = unfinished.path().join("data");
+                copy(&data, &copied);
+                let _ = fs::rename(copied, &template);
             }
         }
         let mut server = Self { folder, installed, process: None, is_durable: false };
@@ -341,6 +344,14 @@ fn as_nobody(command: &mut Command) -> &mut Command {
     command
 }
 
+/// Returns the path of the empty database that tests copy. A copy takes a tenth of the time in
+/// which PostgreSQL makes a new database. Another version of PostgreSQL has a program of another size.
+fn template_path(installed: &Path) -> PathBuf {
+    let program_bytes = installed.join("bin/postgres").metadata().unwrap().len();
+    let owner = if is_root() { NOBODY } else { rustix::process::geteuid().as_raw() };
+    installed.with_file_name(format!("empty-database-{program_bytes}-{owner}"))
+}
+
 /// Makes the folder `data` with empty databases, for the programs in the folder `installed`.
 fn create_data(installed: &Path, data: &Path) {
     let made = as_nobody(&mut Command::new(installed.join("bin/initdb")))
@@ -360,6 +371,6 @@ fn is_open_to_all(folder: &Path) -> bool {
 
 /// Copies the folder `from`. Modes and, if this process is root, owners stay the same.
 fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-a").args([from, to]).output().unwrap();
+    let copied = Command::new("cp").arg("-aT").args([from, to]).output().unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
 }

@@ -35,8 +35,8 @@ cargo xtask COMMAND
   demo [--built]       build toolgate, serve this checkout and make one call against it. --built
                        takes the program that the last build left
   test [--quick]       run everything CI runs and print what each stage took. It installs what is
-                       missing into .tools. --quick runs the format check, lints and the tests
-                       that need nothing installed
+                       missing into .tools. --quick runs the format check, lints and the quick
+                       tests of single crates, of MCP and of HTTP
   setup                install what the tests need into .tools
 
 Parts of the test, which also run alone:

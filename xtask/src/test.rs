@@ -8,7 +8,7 @@ use crate::{codegen, contracts, setup, tidy};
 /// and HTTP with the real server. They need nothing installed. Tests that take many seconds, or that
 /// attack or kill the real server, are left out.
 const EVERYDAY: &str = "(not binary_id(=toolgate::it) or test(/^(http|mcp)::/)) \
-     and not test(/^(mcp::schemas|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database)::/) \
+     and not test(/^(mcp::schemas|search::embedders::folder::tests|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database)::/) \
      and not test(/^(audit::tests::edits|index::tests|vectors::tests|git::tests::hostile)::/) \
      and not binary_id(=toolgate-embed::minilm) and not binary_id(=toolgate-dist::packages) \
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \

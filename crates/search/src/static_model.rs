@@ -32,9 +32,10 @@ const WORDS_MAX: usize = 512;
 
 /// Model that turns texts into vectors by a table of vectors for words.
 ///
-/// The two vectors of a word are similar. For each word, the table therefore contains their mean and
-/// half of their difference, both as multiples of one step, from -7 to 7. A byte contains two of
-/// these numbers, each stored plus 8. The differences are mostly 0, so the table can be compressed.
+/// The two vectors of a word are similar. For each word, the table therefore contains their mean
+/// and half of their difference, both as multiples of one step, from -7 to 7. A byte contains two
+/// of these numbers, each stored plus 8. The differences are mostly 0, so the table can be
+/// compressed.
 pub struct StaticEmbeddingModel {
     bytes: std::borrow::Cow<'static, [u8]>,
     words: usize,
@@ -131,9 +132,15 @@ impl StaticEmbeddingModel {
             *gain = f32::from_bits(number(16 + 4 * field)?);
         }
         let step = f32::from_bits(number(16 + 4 * FIELDS)?);
-        let size = HEAD_BYTES + words * (HASH_BYTES + dimensions);
+        let size = words.checked_mul(HASH_BYTES + dimensions)?.checked_add(HEAD_BYTES)?;
         let is_whole = bytes.len() == size && dimensions > 0 && dimensions.is_multiple_of(2);
-        is_whole.then_some(Self { bytes, words, dimensions, gains, step })
+        (is_whole && step.is_finite() && step > 0.0).then_some(Self {
+            bytes,
+            words,
+            dimensions,
+            gains,
+            step,
+        })
     }
 
     /// Serializes a model file. `gains` are the weights of the fields of a chunk. For each word,

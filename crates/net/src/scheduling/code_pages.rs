@@ -9,7 +9,8 @@ unsafe extern "C" {
     /// First byte of the program in memory. Read-only data follows, and then code.
     #[link_name = "__executable_start"]
     static START: u8;
-    /// Byte after the program's code. Only data that is written or relocated follows.
+    /// Byte after the program's code. Only data that is written or relocated follows, and with GNU's
+    /// linker also read-only data, which stays in memory.
     #[link_name = "etext"]
     static CODE_END: u8;
 }
@@ -23,7 +24,7 @@ unsafe extern "C" {
 pub fn release_code_pages() {
     let (start, end) = (&raw const START, &raw const CODE_END);
     // SAFETY: the program's own file is mapped there, without write access, and nothing is
-    // relocated there. Reading it again yields the same bytes.
+    // relocated there. Reading it again yields the same bytes, without a debugger's breakpoints.
     let result = unsafe {
         madvise(start.cast_mut().cast::<c_void>(), end.addr() - start.addr(), Advice::LinuxDontNeed)
     };

@@ -35,7 +35,7 @@ impl IdleTracker {
     /// releases this memory again, and also freed heap memory. Never returns.
     pub(crate) async fn release_when_idle(&self) {
         sleep(STARTUP_DELAY).await;
-        // A blocking thread, because reading all mappings would delay current requests.
+        // A blocking thread, because releasing tens of megabytes would delay current requests.
         let _ = spawn_blocking(release_code_pages).await;
         loop {
             self.activity.notified().await;

@@ -358,7 +358,7 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
         .await;
     assert!(failed.message.contains("is the same up to"), "{failed:?}");
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 #[tokio::test]
@@ -407,7 +407,7 @@ async fn two_hundred_thousand_places_in_one_line_are_changed_quickly() {
         let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
         assert_eq!((&edit["replacements"], &edit["size"]), (&json!(200_000), &json!(size)));
         let took = started.elapsed();
-        assert!(took < Duration::from_secs(60), "{took:?}");
+        assert!(took < Duration::from_secs(12), "{took:?}");
     }
 }
 
