@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::files::FileToolLimits;
 use serde_json::{Value, json};
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::FileToolLimits;
 
 #[tokio::test]
 async fn a_move_renames_and_creates_missing_directories() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
 
 /// Lists the workspace folder page by page, with at most `limit` entries at a time.
 async fn pages(space: &TestWorkspace, limit: u64) -> Vec<String> {

@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use crate::files::{self, FileSettings};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use toolgate_world::Root;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::{self, FileSettings};
 
 /// Checks that `files.read` of `path` is refused for `reason`, and returns the message.
 async fn expect_refusal(space: &TestWorkspace, path: &str, reason: &str) -> String {

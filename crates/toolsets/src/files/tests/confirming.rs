@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::files::{FileSettings, FolderDeleteConfirmation};
 use serde_json::{Map, json};
 use toolgate_contract::{
     Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
     QuestionAsker, QuestionSender, QuestionSupport, ToolContext, ToolFuture,
 };
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::{FileSettings, FolderDeleteConfirmation};
 
 /// Simulated user who gives the same answer to every confirmation, and records the messages.
 struct ConfirmationAnswerSender {

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::files::FileToolLimits;
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, ToolContext, ToolError, WriteBudget, WriteRateBudget};
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::FileToolLimits;
 
 /// Returns the content of a file that contained `before`, after `edits` succeeded.
 pub(crate) async fn apply_edits(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {

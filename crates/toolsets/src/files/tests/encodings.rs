@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::files::tests::editing::{apply_edits, expect_refusal};
-use crate::files::tests::space::TestWorkspace;
+use super::editing::{apply_edits, expect_refusal};
+use super::space::TestWorkspace;
 
 /// Returns `text` in UTF-16, as PowerShell 5 writes it.
 fn utf16le(text: &str) -> Vec<u8> {

@@ -3,14 +3,14 @@
 use std::fs;
 use std::process::Command;
 
-use crate::files::{self, FileSettings, FolderDeleteConfirmation};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Effects;
 use toolgate_world::Root;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::{self, FileSettings, FolderDeleteConfirmation};
 
 /// Mounted file system of 1 MiB. Dropping this value unmounts it.
 struct SmallFileSystem(TempDir);

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use crate::files::FileSettings;
 use serde_json::json;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::FileSettings;
 
 /// Checks that every tool that changes files refuses to change `path`.
 async fn check_protected(space: &TestWorkspace, path: &str) {

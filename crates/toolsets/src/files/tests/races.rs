@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, RenameFlags, open, renameat_with};
 use serde_json::json;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
 
 const TRIES: u32 = 1000;
 

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{Cursor, Write};
 use std::os::unix::fs::FileExt;
 
-use crate::files::FileToolLimits;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ContentBody;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::FileToolLimits;
 
 fn small_space() -> TestWorkspace {
     TestWorkspace::limited(FileToolLimits {

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::files::{self, FileSettings, FileToolLimits};
 use proptest::prelude::*;
 use toolgate_contract::{
     Caller, CompletionRequest, CompletionTarget, ResourceData, ResourceSource, ResourceSpec,
@@ -14,7 +13,8 @@ use toolgate_contract::{
 };
 use toolgate_world::Root;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::{self, FileSettings, FileToolLimits};
 
 fn ctx() -> ToolContext {
     ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60))

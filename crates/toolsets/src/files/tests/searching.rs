@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::files::FileToolLimits;
 use serde_json::{Value, json};
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::FileToolLimits;
 
 /// Returns the matches of a search as lines `PATH:LINE`.
 async fn lines(space: &TestWorkspace, input: Value) -> Vec<String> {

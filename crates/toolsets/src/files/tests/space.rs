@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::files::{self, FileSettings, FileToolLimits};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput};
 use toolgate_world::Root;
+
+use crate::files::{self, FileSettings, FileToolLimits};
 
 /// Workspace folder `ws`, next to a folder `ws_evil` that contains a secret.
 pub(crate) struct TestWorkspace {

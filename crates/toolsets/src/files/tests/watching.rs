@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::files::{self, FileSettings};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
@@ -16,7 +15,8 @@ use toolgate_contract::{
 };
 use toolgate_world::Root;
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::{self, FileSettings};
 
 /// The longest wait for a notification that must arrive.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);

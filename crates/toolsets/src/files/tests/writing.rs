@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::files::FileToolLimits;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::{Value, json};
 
-use crate::files::tests::space::TestWorkspace;
+use super::space::TestWorkspace;
+use crate::files::FileToolLimits;
 
 async fn etag(space: &TestWorkspace, path: &str) -> Value {
     space.ok("files.read", json!({ "path": path })).await["etag"].clone()
