@@ -38,10 +38,11 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use follow::terminal_text::plain_text;
-use toolgate::ListenerSecurity;
-use toolgate::assembly::wiring::{self, ServedWorkspace};
-use toolgate::config::{self, Config, LoadedConfig, ToolEffectLimit};
 use toolgate_contract::KeepActiveGuard;
+
+use crate::ListenerSecurity;
+use crate::assembly::wiring::{self, ServedWorkspace};
+use crate::config::{self, Config, LoadedConfig, ToolEffectLimit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -231,7 +232,7 @@ impl WorkspaceFolderArgs {
     fn load_file(&self, root: &Path, file: Option<&Path>) -> anyhow::Result<LoadedConfig> {
         let mut loaded = config::load(root, file, &config::environment())?;
         self.restrict(&mut loaded.config);
-        toolgate::telemetry::start_logging(&loaded.config.log.level)?;
+        crate::telemetry::start_logging(&loaded.config.log.level)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
@@ -249,7 +250,9 @@ impl WorkspaceFolderArgs {
     }
 }
 
-pub(crate) fn main() -> ExitCode {
+/// Runs the command that the arguments of this process name, and returns the exit code of the
+/// process: 2 if the command fails.
+pub fn main() -> ExitCode {
     let done = match ToolgateCli::parse_from(command_line_words()).command {
         CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Work(args) => work::run(&args),

@@ -15,6 +15,7 @@ mod sessions;
 pub mod console;
 pub mod serve;
 pub mod assembly;
+pub mod cli;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 

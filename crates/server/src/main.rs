@@ -1,7 +1,5 @@
 //! Entry point of the `toolgate` program.
 
-mod cli;
-
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -13,5 +11,5 @@ fn main() -> ExitCode {
     toolgate_world::sandbox::run_helper_if_asked();
     toolgate_toolsets::grammars::run_worker_if_asked();
     toolgate::heap::configure_allocator();
-    cli::main()
+    toolgate::cli::main()
 }

@@ -10,12 +10,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use jiff::Timestamp;
-use toolgate::assembly::audit_setup;
 use toolgate_host::{
     AuditFileSettings, AuditKey, AuditRecordFilter, VerifiedAuditLog, verify_audit,
 };
 
 use super::{WorkspaceFolderArgs, complain, print};
+use crate::assembly::audit_setup;
 use stats::AuditStatsArgs;
 use tail::AuditTailArgs;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{
     CallError, CallEventSink, Caller, ContentBody, HostAnswer, HostRequest, QuestionAsker,
     ResourceContents, ResourceData, ResultText, ToolOutput, ToolRunStatus, exact_json, fold_name,
@@ -19,6 +18,7 @@ use toolgate_host::IncomingRequest;
 use super::follow::ProgressDisplay;
 use super::terminal_questions::TerminalUser;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime, tools};
+use crate::assembly::wiring::ServedWorkspace;
 
 /// MCP name of the tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
@@ -71,7 +71,7 @@ pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     }
     let input = arguments(&args.arguments)?;
     let outcome = run_to_end(small_runtime()?, async {
-        let stop = toolgate::serve::shutdown::on_signal()?;
+        let stop = crate::serve::shutdown::on_signal()?;
         match &args.url {
             Some(url) => call_at_server(args, url, input, stop).await,
             None => call_in_process(args, input, stop).await,

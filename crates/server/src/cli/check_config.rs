@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{self, Config, SettingsDifference};
 use toolgate_contract::{Caller, ToolId};
 use toolgate_host::REDACTED;
 
 use super::{WorkspaceFolderArgs, as_toml, complain, print, secret_detection};
+use crate::assembly::wiring::ServedWorkspace;
+use crate::config::{self, Config, SettingsDifference};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -16,12 +16,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use similar::TextDiff;
-use toolgate::config::environment;
 use toolgate_host::SecretSet;
 
 use super::clients::{ClientSettingsScope, KnownMcpClient};
 use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
+use crate::config::environment;
 use earlier_entry::keep_user_additions;
 use entry::{RunningServerApiKey, ServerToConnect};
 use place::{ServerEntryLocation, SettingsFormat};

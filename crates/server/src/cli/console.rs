@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use toolgate::config::ConsoleMode;
-use toolgate::console::{OneTimeLinkKey, SIGN_IN_PATH};
 use toolgate_net::addresses::is_loopback_host;
 
 use super::remote::{RemoteKeyArgs, parse_server_url};
 use super::serve::url_scheme;
 use super::{WorkspaceFolderArgs, complain, login, print, run_to_end, small_runtime};
+use crate::config::ConsoleMode;
+use crate::console::{OneTimeLinkKey, SIGN_IN_PATH};
 use actions::ConsoleAction;
 
 #[derive(clap::Args)]

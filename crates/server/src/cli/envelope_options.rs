@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use toolgate::config::Config;
+use crate::config::Config;
 
 /// Options for envelopes that override the configuration.
 #[derive(Clone, clap::Args)]

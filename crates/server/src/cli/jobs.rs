@@ -11,7 +11,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
     CallError, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobCancelReply, HostAnswer,
@@ -21,6 +20,7 @@ use toolgate_host::{Host, IncomingRequest, JobService};
 
 use super::terminal_questions::ask_yes_no;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
+use crate::assembly::wiring::ServedWorkspace;
 use single::JobDisplayOptions;
 
 /// Number of stored jobs that `toolgate jobs` reads at once from the job store.

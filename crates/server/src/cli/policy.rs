@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::ApiKey;
 use toolgate_contract::{Caller, CallerKind, exact_json};
 use toolgate_host::PolicyDecision;
 
 use super::check_config::without_secret_sources;
 use super::{WorkspaceFolderArgs, complain, print};
+use crate::assembly::wiring::ServedWorkspace;
+use crate::config::ApiKey;
 
 #[derive(clap::Args)]
 pub(super) struct PolicyArgs {

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
-use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config;
 use toolgate_contract::{Caller, accepted_names, fold_name};
 
 use super::schema_fields::{SchemaField, fields};
 use super::{ToolgateCli, print};
+use crate::assembly::wiring::ServedWorkspace;
+use crate::config;
 
 #[derive(clap::Args)]
 pub(super) struct ReferenceArgs {
@@ -47,7 +47,7 @@ pub(super) fn run(args: &ReferenceArgs) -> anyhow::Result<ExitCode> {
             format!("{}\n", serde_json::to_string_pretty(&config::schema())?)
         }
         ReferencePage::Tools => tool_pages()?,
-        ReferencePage::Metrics => toolgate::telemetry::metrics_reference(),
+        ReferencePage::Metrics => crate::telemetry::metrics_reference(),
         ReferencePage::Errors => errors::page()?,
         ReferencePage::Events => events::page()?,
         ReferencePage::Cli => command_line(),

@@ -10,7 +10,6 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use toolgate::config;
 use toolgate_contract::{
     ResultText, ToolId, ToolOutput, ToolResultFormat, ToolRunStatus, exact_json, fold_name,
 };
@@ -19,6 +18,7 @@ use toolgate_net::{HttpRequestFailure, HttpUrl, HttpUrlError, SseParser};
 use toolgate_world::fetch::open_http_client;
 
 use super::follow::{ProgressDisplay, ProgressUpdate};
+use crate::config;
 
 /// Time limit for the answer of a running server. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);

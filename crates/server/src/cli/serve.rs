@@ -11,20 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate::assembly::environment;
-use toolgate::assembly::server_prep::PreparedWorkspace;
-use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{CallLogLineFormat, Config, ListenAddressEntry};
-use toolgate::telemetry::call_lines::print_calls;
-use toolgate::{
-    HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
-};
 use toolgate_dialects::Dialect;
 use toolgate_host::FleetServerRole;
 use toolgate_net::WorkerPool;
 
 use super::envelope_options::EnvelopeOptions;
 use super::{WorkspaceFolderArgs, run_to_end};
+use crate::assembly::environment;
+use crate::assembly::server_prep::PreparedWorkspace;
+use crate::assembly::wiring::ServedWorkspace;
+use crate::config::{CallLogLineFormat, Config, ListenAddressEntry};
+use crate::telemetry::call_lines::print_calls;
+use crate::{HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http};
 use banner::{StartupBanner, print_stop_hint};
 
 #[derive(Clone, clap::Args)]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use serde_json::{Value, json};
-use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
 use toolgate_host::{ExplainedToolMatch, Host, estimate_tokens};
 
 use super::schema_fields::{SchemaField, fields};
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
+use crate::assembly::wiring::ServedWorkspace;
 
 /// Maximum number of tools that `--why` shows.
 const FOUND_MAX: usize = 10;

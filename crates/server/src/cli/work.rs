@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use anyhow::bail;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate::assembly::environment;
-use toolgate::assembly::server_prep::PreparedWorkspace;
-use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::Config;
-use toolgate::serve::shutdown;
-use toolgate::telemetry::call_lines::print_calls;
 use toolgate_host::FleetServerRole;
 
 use super::serve::CallLogLineFormatArg;
 use super::{WorkspaceFolderArgs, run_to_end};
+use crate::assembly::environment;
+use crate::assembly::server_prep::PreparedWorkspace;
+use crate::assembly::wiring::ServedWorkspace;
+use crate::config::Config;
+use crate::serve::shutdown;
+use crate::telemetry::call_lines::print_calls;
 
 /// Time for stopped jobs and their programs to end, after the drain time, `jobs.drain_ms`.
 const STOP_TIME: Duration = Duration::from_secs(10);

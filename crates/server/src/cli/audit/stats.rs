@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::{Map, Value, json};
-use toolgate::telemetry::call_lines::duration_text;
 use toolgate_contract::printable::escape_line;
 use toolgate_host::{AuditIndex, CallGrouping, CallStatistics};
 
 use super::{AuditFilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
+use crate::telemetry::call_lines::duration_text;
 
 #[derive(clap::Args)]
 pub(super) struct AuditStatsArgs {

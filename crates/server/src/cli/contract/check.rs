@@ -7,12 +7,12 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use toolgate::answer_once;
-use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{FrameMetadata, MessageFrame, ReplyBody};
 use toolgate_host::{OutputSchemaCheck, SharedSchemaId};
 
 use super::diff_logs::{self, EnvelopeLogComparison};
+use crate::answer_once;
+use crate::assembly::wiring::ServedWorkspace;
 use crate::cli::envelope_options::EnvelopeOptions;
 use crate::cli::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
-use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::Caller;
 use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
 use toolgate_host::{LazySchemaValidator, SchemaRegistry, SharedSchemaId, ToolSchemaDirection};
 
 use super::check::read_json;
+use crate::assembly::wiring::ServedWorkspace;
 use crate::cli::{WorkspaceFolderArgs, complain, print};
 
 #[derive(clap::Args)]

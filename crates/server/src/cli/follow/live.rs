@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, ProgressStyle};
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
-use toolgate::config;
 use toolgate_contract::{OutputStreamKind, lock_mutex};
 
 use super::ProgressUpdate;
@@ -17,6 +16,7 @@ use super::lines::level_name;
 use super::terminal_text::{
     IncompleteOutputLine, cut_to_width, format_clock, plain_line, repeats_line,
 };
+use crate::config;
 
 /// Maximum number of lines of program output that are shown under the progress bar.
 const TAIL_LINES: usize = 5;

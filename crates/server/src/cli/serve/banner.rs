@@ -6,10 +6,11 @@ use std::path::{Path, absolute};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{ApiKey, Config, ConsoleMode, key_file};
 use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
+
+use crate::assembly::wiring::ServedWorkspace;
+use crate::config::{ApiKey, Config, ConsoleMode, key_file};
 
 /// Startup message of a server, with the data that it shows.
 pub(super) struct StartupBanner<'a> {

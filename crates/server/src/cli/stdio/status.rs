@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::bail;
-use toolgate::config::Config;
-use toolgate::serve::ready::ServerReadyFile;
-use toolgate::telemetry;
+
+use crate::config::Config;
+use crate::serve::ready::ServerReadyFile;
+use crate::telemetry;
 
 /// Path of the ready file that Synesthetic's clients expect.
 const READY_FILE: &str = "/tmp/mcp.ready";
