@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
 /// Longest pause of a quick client, and longest duration of one busy poll for its data.
@@ -39,7 +39,6 @@ const CLIENT_PAUSE_MAX: Duration = Duration::from_micros(100);
 const ANSWER_TIME_MAX: Duration = Duration::from_micros(150);
 /// Number of short pauses in a row after which busy polling starts.
 const SHORT_PAUSES_MIN: u32 = 4;
-const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Permit for polling a client, which only one thread has at a time.
 static CLIENT_PERMIT: Semaphore = Semaphore::const_new(1);
@@ -49,7 +48,6 @@ static HAS_SPARE_PROCESSOR: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|processors| processors.get() > 1));
 
 /// Record of how quickly the data of a peer arrives.
-#[derive(Debug)]
 struct BusyPollHistory {
     /// Longest pause that counts as short. Zero on a machine with one processor.
     pause_max: Duration,
@@ -63,17 +61,11 @@ impl BusyPollHistory {
         Self { pause_max, short_pauses: AtomicU32::new(0) }
     }
 
-    /// Records that data arrived after the time `waited`.
-    fn record_arrival(&self, waited: Duration) {
+    /// Records a pause that ended after the time `waited`, or is longer than that.
+    fn record_pause(&self, waited: Duration) {
         let before = self.short_pauses.load(Ordering::Relaxed);
-        let is_short = waited < self.pause_max;
-        let now = if is_short { (before + 1).min(SHORT_PAUSES_MIN) } else { 0 };
+        let now = if waited < self.pause_max { SHORT_PAUSES_MIN.min(before + 1) } else { 0 };
         self.short_pauses.store(now, Ordering::Relaxed);
-    }
-
-    /// Records that busy polling found no data in time.
-    fn record_miss(&self) {
-        self.short_pauses.store(0, Ordering::Relaxed);
     }
 
     fn is_quick(&self) -> bool {
@@ -82,7 +74,6 @@ impl BusyPollHistory {
 }
 
 /// State of busy polling for the next data on one connection of a client.
-#[derive(Debug)]
 pub struct InputBusyPollState {
     history: BusyPollHistory,
     /// Time at which the wait for data began, if no data has arrived since.
@@ -93,8 +84,7 @@ pub struct InputBusyPollState {
 
 impl InputBusyPollState {
     /// Creates the state of a connection on which nothing has arrived yet.
-    #[allow(clippy::new_without_default, reason = "no connection has a default state")]
-    pub fn new() -> Self {
+    pub fn for_client() -> Self {
         let history = BusyPollHistory::new(CLIENT_PAUSE_MAX);
         Self { history, waiting_since: None, permits: &CLIENT_PERMIT, permit: None }
     }
@@ -108,18 +98,13 @@ impl InputBusyPollState {
     pub fn note_arrival(&mut self) {
         self.permit = None;
         if let Some(since) = self.waiting_since.take() {
-            self.history.record_arrival(since.elapsed());
+            self.history.record_pause(since.elapsed());
         }
     }
 
-    /// Polls `input` without sleeping if the client is quick. Returns true if data was read into
-    /// `buffer`. The first call only wakes the task of `cx` again, so that other tasks run first.
-    pub fn try_read(
-        &mut self,
-        input: &impl AsFd,
-        cx: &Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> bool {
+    /// Polls `fd` without sleeping if the client is quick. Returns true if data was read into `buf`.
+    /// The first call only wakes the task of `cx` again, so that other tasks run first.
+    pub fn try_read(&mut self, fd: &impl AsFd, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> bool {
         let since = self.waiting_since.filter(|_| self.history.is_quick());
         let Some(since) = since else { return false };
         let Some(_permit) = self.permit.take() else {
@@ -130,9 +115,9 @@ impl InputBusyPollState {
             return false;
         };
         // An error here occurs again at the next read, which reports it.
-        let read = poll_and_read(input, since + self.history.pause_max, buffer);
+        let read = poll_and_read(fd, since + self.history.pause_max, buf);
         if !matches!(read, Ok(true)) {
-            self.history.record_miss();
+            self.history.record_pause(self.history.pause_max);
             return false;
         }
         self.waiting_since = None;
@@ -140,22 +125,22 @@ impl InputBusyPollState {
     }
 }
 
-/// Polls `input` without sleeping until the time `end`, and reads the data that arrives. Returns
-/// false if no data arrived.
+/// Polls `fd` without sleeping until the time `end`, and reads the data that arrives. Returns false if
+/// no data arrived.
 ///
 /// # Errors
 /// Fails if polling or reading fails.
-pub fn poll_and_read(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
+pub fn poll_and_read(fd: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
     // `poll` needs no lock, whereas asking for the number of bytes needs one that the writer also
     // takes.
-    while poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&NO_TIME))? == 0 {
+    while poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec::default()))? == 0 {
         if Instant::now() >= end {
             return Ok(false);
         }
     }
-    let available = usize::try_from(ioctl_fionread(input)?).unwrap_or(usize::MAX);
+    let available = usize::try_from(ioctl_fionread(fd)?).unwrap_or(usize::MAX);
     let unfilled = buf.initialize_unfilled_to(available.min(buf.remaining()));
-    let read = rustix::io::read(input, unfilled)?;
+    let read = rustix::io::read(fd, unfilled)?;
     buf.advance(read);
     Ok(read > 0)
 }
@@ -169,7 +154,7 @@ pub struct BusyPollingReader<R> {
 impl<R: AsyncRead + AsFd + Unpin> BusyPollingReader<R> {
     /// Creates a reader of `input`.
     pub fn new(input: R) -> Self {
-        Self { input, state: InputBusyPollState::new() }
+        Self { input, state: InputBusyPollState::for_client() }
     }
 }
 
@@ -186,9 +171,7 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for BusyPollingReader<R> {
             state.note_arrival();
             return read;
         }
-        if state.waiting_since.is_none() {
-            state.note_wait();
-        }
+        state.waiting_since.get_or_insert_with(Instant::now);
         if state.try_read(input, cx, buf) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
@@ -196,11 +179,9 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for BusyPollingReader<R> {
 /// State of busy polling for the answers of an upstream.
 pub struct AnswerBusyPollState {
     history: BusyPollHistory,
-    /// Wakes the reader of the connection when it is to poll. `None` if the task that waits for an
-    /// answer polls itself.
-    reader: Option<Notify>,
-    /// True if a task has asked the reader to poll, and no data has arrived since.
-    is_wanted: AtomicBool,
+    /// Has a permit if a task has asked the reader of the connection to poll, and no data has arrived
+    /// since. `None` if the task that waits for an answer polls itself.
+    reader_requests: Option<Semaphore>,
 }
 
 impl AnswerBusyPollState {
@@ -209,27 +190,27 @@ impl AnswerBusyPollState {
     /// wake a further thread of other runtimes.
     pub fn for_waiter() -> Self {
         let history = BusyPollHistory::new(ANSWER_TIME_MAX);
-        Self { history, reader: None, is_wanted: AtomicBool::new(false) }
+        Self { history, reader_requests: None }
     }
 
     /// Creates the state for transports on which the reader of the connection polls when a waiting
     /// task asks for it.
     pub fn for_reader() -> Self {
-        Self { reader: Some(Notify::new()), ..Self::for_waiter() }
+        Self { reader_requests: Some(Semaphore::new(0)), ..Self::for_waiter() }
     }
 
     /// Waits for `answer`. Polls without sleeping if no other request is in flight (`is_alone`) and
     /// the upstream is quick.
     pub async fn wait<F: Future>(&self, is_alone: bool, answer: F) -> F::Output {
-        if !is_alone || !self.can_poll() {
+        let is_on_one_thread = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+        if !is_alone || !(self.reader_requests.is_some() || is_on_one_thread) {
             return answer.await;
         }
         let begun = Instant::now();
         let mut answer = pin!(answer);
         if self.history.is_quick() {
-            if let Some(reader) = &self.reader {
-                self.is_wanted.store(true, Ordering::Release);
-                reader.notify_one();
+            if let Some(requests) = &self.reader_requests {
+                requests.add_permits(1);
             } else {
                 while begun.elapsed() < self.history.pause_max {
                     match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
@@ -240,36 +221,26 @@ impl AnswerBusyPollState {
             }
         }
         let answer = answer.await;
-        self.history.record_arrival(begun.elapsed());
+        self.history.record_pause(begun.elapsed());
         answer
-    }
-
-    fn can_poll(&self) -> bool {
-        let is_single =
-            |runtime: Handle| matches!(runtime.runtime_flavor(), RuntimeFlavor::CurrentThread);
-        self.reader.is_some() || Handle::try_current().is_ok_and(is_single)
     }
 
     /// Waits until a task asks the reader of the connection to poll.
     pub async fn wait_wanted(&self) {
-        let Some(reader) = &self.reader else { return pending().await };
-        loop {
-            reader.notified().await;
-            if self.is_wanted.swap(false, Ordering::AcqRel) {
-                return;
-            }
-        }
+        let Some(requests) = &self.reader_requests else { return pending().await };
+        requests.acquire().await.expect("it stays open").forget();
     }
 
     /// Records that data arrived, so that the reader need not poll.
     pub fn note_arrival(&self) {
-        self.is_wanted.store(false, Ordering::Release);
+        if let Some(requests) = &self.reader_requests {
+            requests.forget_permits(usize::MAX);
+        }
     }
 
     /// Calls `read` with a time, until which `read` may poll without sleeping. Returns the result,
     /// or false without a call if another reader polls already.
     pub fn try_read(&self, read: impl FnOnce(Instant) -> bool) -> bool {
-        let permit = ANSWER_PERMIT.try_acquire();
-        permit.is_ok_and(|_permit| read(Instant::now() + self.history.pause_max))
+        ANSWER_PERMIT.try_acquire().is_ok_and(|_permit| read(Instant::now() + ANSWER_TIME_MAX))
     }
 }

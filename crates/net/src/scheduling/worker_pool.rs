@@ -27,8 +27,6 @@ pub struct WorkerPool(Arc<[WorkerThread]>);
 #[derive(Debug)]
 struct WorkerThread {
     runtime: Handle,
-    /// Connections that the thread serves.
-    connections: TaskTracker,
     stop: CancellationToken,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -50,28 +48,23 @@ impl WorkerPool {
         threads.for_each(|thread| drop(thread.join()));
     }
 
-    /// Calls `serve` for the connection `stream` on the thread with the fewest connections.
+    /// Calls `serve` for the connection `stream` on the thread with the fewest tasks.
     /// `connections` tracks the work until it ends.
     ///
     /// # Errors
-    /// The stream cannot be taken from the runtime that accepted it.
-    pub fn serve<F: Future<Output = ()> + Send>(
+    /// The stream cannot move from the runtime that accepted it to the one of the thread.
+    pub fn serve<F: Future<Output = ()> + Send + 'static>(
         &self,
         stream: TcpStream,
         connections: &TaskTracker,
-        serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+        serve: impl FnOnce(TcpStream) -> F,
     ) -> io::Result<()> {
-        let idlest = self.0.iter().min_by_key(|worker| worker.connections.len());
+        let idlest = self.0.iter().min_by_key(|worker| worker.runtime.metrics().num_alive_tasks());
         let worker = idlest.expect("there is at least one thread");
-        // A stream gets its events from the runtime that it is registered with.
         let stream = stream.into_std()?;
-        let served = worker.connections.track_future(async move {
-            match TcpStream::from_std(stream) {
-                Ok(stream) => serve(stream).await,
-                Err(err) => tracing::warn!("cannot accept a connection: {err}"),
-            }
-        });
-        connections.spawn_on(served, &worker.runtime);
+        // A stream gets its events from the runtime in which it is created.
+        let _entered = worker.runtime.enter();
+        connections.spawn_on(serve(TcpStream::from_std(stream)?), &worker.runtime);
         Ok(())
     }
 }
@@ -88,7 +81,7 @@ impl WorkerThread {
                 runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
             })?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self { runtime: handle, connections: TaskTracker::new(), stop, thread })
+        Ok(Self { runtime: handle, stop, thread })
     }
 }
 

@@ -41,7 +41,7 @@ impl WriteTimeoutStream {
             bytes_read: 0,
             timer: None,
             unsent,
-            busy_poll: InputBusyPollState::new(),
+            busy_poll: InputBusyPollState::for_client(),
         }
     }
 

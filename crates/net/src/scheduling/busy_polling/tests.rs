@@ -32,7 +32,7 @@ fn quick_history(pause_max: Duration) -> BusyPollHistory {
 /// Returns the state of a connection to a quick client, which polls with a permit of `permits`.
 fn quick_client(permits: &'static Semaphore) -> InputBusyPollState {
     let history = quick_history(Duration::from_secs(20));
-    InputBusyPollState { history, permits, ..InputBusyPollState::new() }
+    InputBusyPollState { history, permits, ..InputBusyPollState::for_client() }
 }
 
 fn quick_reader<R: AsyncRead + AsFd + Unpin>(input: R) -> BusyPollingReader<R> {
@@ -57,13 +57,13 @@ fn found(state: &mut InputBusyPollState, input: &impl AsFd) -> (Option<Vec<u8>>,
 #[test]
 fn a_late_arrival_stops_polling_until_enough_short_pauses() {
     let history = quick_history(CLIENT_PAUSE_MAX);
-    history.record_miss();
+    history.record_pause(CLIENT_PAUSE_MAX);
     for _ in 0..SHORT_PAUSES_MIN {
         assert!(!history.is_quick());
-        history.record_arrival(CLIENT_PAUSE_MAX / 2);
+        history.record_pause(CLIENT_PAUSE_MAX / 2);
     }
     assert!(history.is_quick());
-    history.record_arrival(CLIENT_PAUSE_MAX);
+    history.record_pause(CLIENT_PAUSE_MAX);
     assert!(!history.is_quick());
 }
 
@@ -79,7 +79,7 @@ fn a_quick_client_is_polled_after_its_answer_once_other_tasks_have_run() {
     assert_eq!(found(&mut state, &server), (Some(b"next".to_vec()), false));
     state.note_arrival();
     assert_eq!(found(&mut state, &server), WAITS, "its request is in progress");
-    let mut slow = InputBusyPollState::new();
+    let mut slow = InputBusyPollState::for_client();
     slow.note_wait();
     assert_eq!(found(&mut slow, &server), WAITS);
 }
@@ -181,7 +181,7 @@ async fn a_waiter_does_not_poll_on_a_multi_threaded_runtime() {
 #[tokio::test]
 async fn polling_starts_after_several_quick_answers_and_ends_after_a_slow_one() {
     let history = quick_history(ANSWER_TIME_MAX);
-    history.record_miss();
+    history.record_pause(ANSWER_TIME_MAX);
     let state = AnswerBusyPollState { history, ..AnswerBusyPollState::for_waiter() };
     for _ in 0..SHORT_PAUSES_MIN {
         assert!(!state.history.is_quick());
