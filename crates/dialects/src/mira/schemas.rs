@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
-use jsonschema::{Draft, ValidationError, Validator};
+use jsonschema::{ValidationError, Validator, draft202012};
 use serde_json::Value;
 use toolgate_contract::ValidationProblem;
 
@@ -51,10 +51,8 @@ impl MiraSchema {
     }
 
     fn validator(&self) -> &Validator {
-        self.validator.get_or_init(|| {
-            let options = jsonschema::options().with_draft(Draft::Draft202012).offline();
-            options.build(self.value()).expect("a schema of the contract's")
-        })
+        self.validator
+            .get_or_init(|| draft202012::new(self.value()).expect("a schema of the contract's"))
     }
 
     /// Returns the problems of `value` under the schema, at most [`PROBLEMS_MAX`]. Returns none if

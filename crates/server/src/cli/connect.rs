@@ -15,7 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::builder::PossibleValuesParser;
-use similar::TextDiff;
+use similar::Algorithm;
+use similar::udiff::unified_diff;
 use toolgate_host::SecretSet;
 
 use super::clients::{ClientSettingsScope, KnownMcpClient};
@@ -27,6 +28,9 @@ use entry::{RunningServerApiKey, ServerToConnect};
 use place::{ServerEntryLocation, SettingsFormat};
 use record::{SettingsBeforeEdit, SettingsChangeRecord};
 use settings_file::SettingsFile;
+
+/// Number of unchanged lines that the shown diff has before and after a change.
+const CONTEXT_LINES: usize = 3;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -329,8 +333,8 @@ impl PlannedSettingsChange {
         let new_name = if self.text.is_some() { &*path } else { nothing };
         let old = file.text.as_deref().unwrap_or_default();
         let new = self.text.as_deref().unwrap_or_default();
-        let diff = TextDiff::from_lines(old, new);
-        let diff = diff.unified_diff().header(old_name, new_name).to_string();
+        let header = Some((old_name, new_name));
+        let diff = unified_diff(Algorithm::Myers, old, new, CONTEXT_LINES, header);
         redact_settings(&diff, self.key.as_deref())
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use similar::{ChangeTag, TextDiff};
-use toolgate_contract::printable;
+use similar::{ChangeTag, DiffableStr, group_diff_ops};
+use toolgate_contract::{diff_lines, printable};
 
 use super::differences::{
     PinDifference, PinDifferenceSeverity, ToolDefinitionChange, UpstreamChanges,
@@ -128,9 +128,9 @@ fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDef
 /// the text `is`.
 fn write_line_diff(text: &mut String, name: &str, was: &str, is: &str) {
     _ = writeln!(text, "  {name}");
-    let diff = TextDiff::from_lines(was, is);
-    for group in diff.grouped_ops(CONTEXT_LINES) {
-        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+    let [was, is] = [was, is].map(DiffableStr::tokenize_lines);
+    for group in group_diff_ops(diff_lines(&was, &is, None), CONTEXT_LINES) {
+        for change in group.iter().flat_map(|op| op.iter_changes(&was[..], &is[..])) {
             let sign = match change.tag() {
                 ChangeTag::Equal => ' ',
                 ChangeTag::Delete => '-',

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
-use similar::{DiffOp, TextDiff};
+use similar::DiffOp;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, Value as TomlValue};
+use toolgate_contract::diff_lines;
 
 /// Parses the TOML `text`, and returns its content as JSON.
 ///
@@ -149,9 +150,8 @@ fn with_line_ends_of(text: &str, unix: &str, new: &str) -> String {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let new_lines: Vec<&str> = new.split_inclusive('\n').collect();
     let unix_lines: Vec<&str> = unix.split_inclusive('\n').collect();
-    let diff = TextDiff::from_slices(&unix_lines, &new_lines);
     let mut written = String::with_capacity(new.len());
-    for op in diff.ops() {
+    for op in diff_lines(&unix_lines, &new_lines, None) {
         match op {
             DiffOp::Equal { .. } => written.extend(lines[op.old_range()].iter().copied()),
             DiffOp::Delete { .. } => {}

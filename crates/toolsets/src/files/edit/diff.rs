@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use memchr::{memchr, memchr_iter, memrchr};
-use similar::TextDiff;
-use toolgate_contract::ToolError;
+use similar::group_diff_ops;
+use similar::udiff::UnifiedHunkHeader;
+use toolgate_contract::{ToolError, diff_lines};
 
 use super::plan::ReplacedSpan;
 use toolgate_world::root::DiskWorkMonitor;
@@ -60,14 +61,15 @@ pub(super) fn unified_diff(
         let (old, all_old) = first_lines(&old);
         let (new, all_new) = first_lines(&new);
         whole &= all_old && all_new;
-        let diff = TextDiff::configure().timeout(MINIMAL_DIFF_TIME_MAX).diff_slices(&old, &new);
-        for hunk in diff.unified_diff().context_radius(CONTEXT_LINES).iter_hunks() {
+        let steps = diff_lines(&old, &new, Some(MINIMAL_DIFF_TIME_MAX));
+        for hunk in group_diff_ops(steps, CONTEXT_LINES) {
             watch.check_cancelled()?;
             if text.is_empty() {
                 text = format!("--- a/{path}\n+++ b/{path}\n");
             }
-            let _ = writeln!(text, "{}", shift_hunk_header(&hunk.header().to_string(), lines));
-            for change in hunk.iter_changes() {
+            let header = UnifiedHunkHeader::new(&hunk).to_string();
+            let _ = writeln!(text, "{}", shift_hunk_header(&header, lines));
+            for change in hunk.iter().flat_map(|step| step.iter_changes(&old[..], &new[..])) {
                 let tag = change.tag();
                 let line = change.value();
                 let _ = write!(text, "{tag}{line}");
