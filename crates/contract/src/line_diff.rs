@@ -14,7 +14,8 @@ use similar::algorithms::{Capture, Compact, IdentifyDistinct, Replace, myers};
 pub fn diff_lines(old: &[&str], new: &[&str], minimal_within: Option<Duration>) -> Vec<DiffOp> {
     let deadline = minimal_within.map(|time| Instant::now() + time);
     let lines = IdentifyDistinct::<u32>::new(old, 0..old.len(), new, 0..new.len());
-    let (old, new) = (lines.old_lookup(), lines.new_lookup());
+    let old = lines.old_lookup();
+    let new = lines.new_lookup();
     let mut steps = Compact::new(Replace::new(Capture::new()), old, new);
     myers::diff_deadline(&mut steps, old, lines.old_range(), new, lines.new_range(), deadline)
         .expect("capturing cannot fail");
