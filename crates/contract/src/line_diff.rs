@@ -6,13 +6,13 @@ use similar::DiffOp;
 use similar::algorithms::{Capture, Compact, IdentifyDistinct, Replace, myers};
 
 /// Returns the operations that turn the lines `old` into the lines `new`, from the first line to the
-/// last, by the algorithm of Myers. They are as few as possible. If the search for them takes longer
-/// than `minimal_within`, they can be more.
+/// last. The search uses the algorithm of Myers, with shortcuts for very different texts. After the
+/// time `time_max`, the search stops early, and the result may contain more changes.
 ///
-/// Each call of the library compiles its algorithms again, and `TextDiff` compiles all of them. So
-/// the crates share this function.
-pub fn diff_lines(old: &[&str], new: &[&str], minimal_within: Option<Duration>) -> Vec<DiffOp> {
-    let deadline = minimal_within.map(|time| Instant::now() + time);
+/// Each crate that calls the generic functions of similar compiles them again, and `TextDiff` brings
+/// all algorithms. So the crates share this function.
+pub fn diff_lines(old: &[&str], new: &[&str], time_max: Option<Duration>) -> Vec<DiffOp> {
+    let deadline = time_max.map(|time| Instant::now() + time);
     let lines = IdentifyDistinct::<u32>::new(old, 0..old.len(), new, 0..new.len());
     let old = lines.old_lookup();
     let new = lines.new_lookup();

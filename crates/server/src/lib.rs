@@ -1,5 +1,5 @@
-//! Builds a server from settings and serves it. Only this crate depends on all other crates of the
-//! workspace.
+//! Builds a server from settings and serves it. Also contains the command line. Only this crate
+//! depends on all other crates of the workspace.
 //!
 //! A program with its own tools, prompts or resources adds them to a [`ServerBuilder`]. It then
 //! calls [`serve_http`] or [`serve_stdio`].

@@ -30,7 +30,6 @@ use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::yield_now;
 
 /// Longest pause of a quick client, and longest duration of one busy poll for its data.
 const CLIENT_PAUSE_MAX: Duration = Duration::from_micros(100);
@@ -179,8 +178,9 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for BusyPollingReader<R> {
 /// State of busy polling for the answers of an upstream.
 pub struct AnswerBusyPollState {
     history: BusyPollHistory,
-    /// Has a permit if a task has asked the reader of the connection to poll, and no data has arrived
-    /// since. `None` if the task that waits for an answer polls itself.
+    /// Has a permit for each request to the reader of the connection to poll that the reader has not
+    /// taken yet. Data that arrives removes them. `None` if the task that waits for an answer polls
+    /// itself.
     reader_requests: Option<Semaphore>,
 }
 
@@ -202,8 +202,8 @@ impl AnswerBusyPollState {
     /// Waits for `answer`. Polls without sleeping if no other request is in flight (`is_alone`) and
     /// the upstream is quick.
     pub async fn wait<F: Future>(&self, is_alone: bool, answer: F) -> F::Output {
-        let is_on_one_thread = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-        if !is_alone || !(self.reader_requests.is_some() || is_on_one_thread) {
+        let is_single = || Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+        if !is_alone || self.reader_requests.is_none() && !is_single() {
             return answer.await;
         }
         let begun = Instant::now();
@@ -215,7 +215,7 @@ impl AnswerBusyPollState {
                 while begun.elapsed() < self.history.pause_max {
                     match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                         Poll::Ready(answer) => return answer,
-                        Poll::Pending => yield_now().await,
+                        Poll::Pending => tokio::task::yield_now().await,
                     }
                 }
             }
@@ -241,6 +241,7 @@ impl AnswerBusyPollState {
     /// Calls `read` with a time, until which `read` may poll without sleeping. Returns the result,
     /// or false without a call if another reader polls already.
     pub fn try_read(&self, read: impl FnOnce(Instant) -> bool) -> bool {
-        ANSWER_PERMIT.try_acquire().is_ok_and(|_permit| read(Instant::now() + ANSWER_TIME_MAX))
+        let end = || Instant::now() + self.history.pause_max;
+        ANSWER_PERMIT.try_acquire().is_ok_and(|_permit| read(end()))
     }
 }

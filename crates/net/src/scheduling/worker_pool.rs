@@ -27,6 +27,8 @@ pub struct WorkerPool(Arc<[WorkerThread]>);
 #[derive(Debug)]
 struct WorkerThread {
     runtime: Handle,
+    /// Connections that the thread serves.
+    connections: TaskTracker,
     stop: CancellationToken,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -48,7 +50,7 @@ impl WorkerPool {
         threads.for_each(|thread| drop(thread.join()));
     }
 
-    /// Calls `serve` for the connection `stream` on the thread with the fewest tasks.
+    /// Calls `serve` for the connection `stream` on the thread with the fewest connections.
     /// `connections` tracks the work until it ends.
     ///
     /// # Errors
@@ -59,12 +61,13 @@ impl WorkerPool {
         connections: &TaskTracker,
         serve: impl FnOnce(TcpStream) -> F,
     ) -> io::Result<()> {
-        let idlest = self.0.iter().min_by_key(|worker| worker.runtime.metrics().num_alive_tasks());
+        let idlest = self.0.iter().min_by_key(|worker| worker.connections.len());
         let worker = idlest.expect("there is at least one thread");
         let stream = stream.into_std()?;
         // A stream gets its events from the runtime in which it is created.
         let _entered = worker.runtime.enter();
-        connections.spawn_on(serve(TcpStream::from_std(stream)?), &worker.runtime);
+        let served = worker.connections.track_future(serve(TcpStream::from_std(stream)?));
+        connections.spawn_on(served, &worker.runtime);
         Ok(())
     }
 }
@@ -81,7 +84,7 @@ impl WorkerThread {
                 runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX);
             })?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self { runtime: handle, stop, thread })
+        Ok(Self { runtime: handle, connections: TaskTracker::new(), stop, thread })
     }
 }
 

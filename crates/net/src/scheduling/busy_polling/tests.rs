@@ -8,6 +8,7 @@ use std::task::{Wake, Waker};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
+use tokio::task::yield_now;
 
 use super::*;
 

@@ -12,14 +12,13 @@ use toolgate_contract::{ToolError, diff_lines};
 use super::plan::ReplacedSpan;
 use toolgate_world::root::DiskWorkMonitor;
 
-/// The time in which a diff is minimal. After this time, the diff algorithm prefers speed to
-/// brevity.
-const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
+/// The time after which a comparison stops looking for a shorter diff.
+const DIFF_SEARCH_TIME_MAX: Duration = Duration::from_millis(500);
 /// The number of unchanged lines that a diff shows before and after a change.
 const CONTEXT_LINES: usize = 3;
 
 /// The maximum number of lines of each of two texts that are compared in one step. Each line takes
-/// about 100 bytes of memory during the comparison.
+/// about 150 bytes of memory during the comparison.
 const PART_LINES_MAX: usize = 100_000;
 /// The minimum size to which the text for a diff is cut, in bytes. The text is only cut if the diff
 /// would be far too long.
@@ -57,11 +56,11 @@ pub(super) fn unified_diff(
         counted = from;
         let old = String::from_utf8_lossy(&old[from.0..in_old.end - tail]);
         let new = String::from_utf8_lossy(&new[from.1..in_new.end - tail]);
-        // `diff_lines` would also split lines at a lone CR, which patch programs do not do.
+        // `tokenize_lines` of similar would also split lines at a lone CR, which patch programs do not do.
         let (old, all_old) = first_lines(&old);
         let (new, all_new) = first_lines(&new);
         whole &= all_old && all_new;
-        let steps = diff_lines(&old, &new, Some(MINIMAL_DIFF_TIME_MAX));
+        let steps = diff_lines(&old, &new, Some(DIFF_SEARCH_TIME_MAX));
         for hunk in group_diff_ops(steps, CONTEXT_LINES) {
             watch.check_cancelled()?;
             if text.is_empty() {
