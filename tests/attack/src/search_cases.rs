@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -10,6 +11,10 @@ use super::attempt::{AttackAttempt, CallResults, call};
 use super::client::{AttackClient, start_and_connect};
 use super::dialects::AttackResponse;
 use super::oracle::summary;
+use super::perform::wait_until;
+
+/// The time that a failure of the embedder may take to appear in the index status.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until the search index is complete, and returns its status.
 fn wait_for_index(client: &mut AttackClient) -> anyhow::Result<AttackResponse> {
@@ -79,9 +84,26 @@ pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResult
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     client.call("search.semantic", &json!({ "query": "setup" }))?;
-    wait_for_index(&mut client)?;
-    let result = call(&mut client, "search.index_status", &json!({}))?;
-    let text = raw_text(&result.response).to_lowercase();
+    // The files are indexed before the first request to the embedder fails.
+    let status = json!({});
+    wait_until(REPORT_TIMEOUT, || {
+        let status = client.call("search.index_status", &status);
+        status.is_ok_and(|it| reports_missing_vectors(&raw_text(&it)))
+    });
+    let result = call(&mut client, "search.index_status", &status)?;
+    let text = raw_text(&result.response);
+    let is_reported = reports_missing_vectors(&text);
+    let finding = match is_reported {
+        true => Ok(()),
+        false => Err(format!("the status does not report it: {text:.400}")),
+    };
+    attempt.record_finding("state:degraded", finding);
+    attempt.check_alive_and_stop(&mut server, &mut client);
+    Ok(vec![result])
+}
+
+/// Returns true if `status`, the text of an index status, says that vectors are missing, and why.
+fn reports_missing_vectors(status: &str) -> bool {
     let words = [
         "\"complete\":false",
         "unavailable",
@@ -90,14 +112,8 @@ pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResult
         "refused",
         "no vector",
     ];
-    let is_reported = words.iter().any(|word| text.contains(word));
-    let finding = match is_reported {
-        true => Ok(()),
-        false => Err(format!("the status does not report it: {text:.400}")),
-    };
-    attempt.record_finding("state:degraded", finding);
-    attempt.check_alive_and_stop(&mut server, &mut client);
-    Ok(vec![result])
+    let status = status.to_lowercase();
+    words.iter().any(|word| status.contains(word))
 }
 
 /// Attack case V08: changes bytes in every file of the index, and searches.
