@@ -1,6 +1,7 @@
 //! `files.read`: reads one file as text or base64, or a range of its lines or bytes.
 
 mod content;
+mod escaped_size;
 mod picture;
 mod several;
 
@@ -17,6 +18,7 @@ use super::FileSettings;
 use crate::counted::counted;
 use crate::text_encoding::{ByteOrder, LineEndScanner, TextEncoding, seven_bit_name};
 use content::OpenFileContent;
+use escaped_size::fitting_prefix_len;
 use picture::{PictureSize, ShownPicture};
 use several::{AdditionalFileResult, FileReadResult, PATHS_MAX};
 use toolgate_world::Root;
@@ -25,11 +27,6 @@ use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile, quoted_path};
 /// The maximum size of a file that is read on the async thread, in bytes. Larger files are read on
 /// a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
-/// The maximum size of a file's content as JSON, in bytes. Control characters take more bytes in
-/// JSON than in the file.
-const ESCAPED_BYTES_MAX: usize = 20 << 20;
-/// The number of bytes of a file whose control characters are counted in one step.
-const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
 
 /// The `files.read` tool.
 pub struct ReadFile {
@@ -420,7 +417,7 @@ fn fill_output(
         whole = true;
     }
     if utf16.is_none() && output.encoding == FileContentEncoding::Utf8 {
-        let fitting = escaped_prefix(&bytes, ESCAPED_BYTES_MAX);
+        let fitting = fitting_prefix_len(&bytes);
         if fitting < bytes.len() {
             bytes.truncate(fitting);
             whole = false;
@@ -470,29 +467,6 @@ fn whole_units(limit: u64) -> u64 {
 /// `bytes` has fewer line ends.
 fn end_of_line(bytes: &[u8], count: u64, ends: LineEndScanner) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
-}
-
-/// Returns the length of the longest start of `bytes` that takes at most about `max` bytes in JSON.
-/// A control character takes six bytes.
-fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
-    let mut escaped = 0;
-    for (index, block) in bytes.chunks(ESCAPED_BLOCK_BYTES).enumerate() {
-        escaped += block.len() + 5 * count_control_chars(block);
-        if escaped > max {
-            return index * ESCAPED_BLOCK_BYTES;
-        }
-    }
-    bytes.len()
-}
-
-/// Returns the number of control characters in `bytes` other than line ends and tabs.
-fn count_control_chars(bytes: &[u8]) -> usize {
-    let is_control = |byte: u8| (byte < b' ') & (byte != b'\n') & (byte != b'\r') & (byte != b'\t');
-    // Without branches, and with counts that fit into a byte, the compiler counts many bytes at
-    // once.
-    let count =
-        |part: &[u8]| part.iter().fold(0, |count, &byte| count + u8::from(is_control(byte)));
-    bytes.chunks(usize::from(u8::MAX)).map(|part| usize::from(count(part))).sum()
 }
 
 /// Shortens `bytes` to the end of the last complete line. If there is no complete line, shortens
