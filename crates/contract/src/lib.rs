@@ -64,7 +64,7 @@ pub use job::{
 pub use job_id::{JobId, JobIdError};
 pub use json_cache::EncodedJsonCache;
 pub use json_size::{count_json_values, has_json_values_at_most, json_len, skip_json_string};
-pub use line_diff::diff_lines;
+pub use line_diff::{diff_lines, unified_diff, write_hunk_lines};
 pub use prompt::{
     AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptSource, PromptSpec, RenderedPrompt,
     erase_prompt,

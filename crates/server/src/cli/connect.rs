@@ -15,8 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::builder::PossibleValuesParser;
-use similar::Algorithm;
-use similar::udiff::unified_diff;
+use toolgate_contract::unified_diff;
 use toolgate_host::SecretSet;
 
 use super::clients::{ClientSettingsScope, KnownMcpClient};
@@ -333,8 +332,11 @@ impl PlannedSettingsChange {
         let new_name = if self.text.is_some() { &*path } else { nothing };
         let old = file.text.as_deref().unwrap_or_default();
         let new = self.text.as_deref().unwrap_or_default();
-        let header = Some((old_name, new_name));
-        let diff = unified_diff(Algorithm::Myers, old, new, CONTEXT_LINES, header);
+        let hunks = unified_diff(old, new, CONTEXT_LINES);
+        if hunks.is_empty() {
+            return String::new();
+        }
+        let diff = format!("--- {old_name}\n+++ {new_name}\n{hunks}");
         redact_settings(&diff, self.key.as_deref())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memchr::{memchr, memchr_iter, memrchr};
 use similar::group_diff_ops;
 use similar::udiff::UnifiedHunkHeader;
-use toolgate_contract::{ToolError, diff_lines};
+use toolgate_contract::{ToolError, diff_lines, write_hunk_lines};
 
 use super::plan::ReplacedSpan;
 use toolgate_world::root::DiskWorkMonitor;
@@ -68,14 +68,7 @@ pub(super) fn unified_diff(
             }
             let header = UnifiedHunkHeader::new(&hunk).to_string();
             let _ = writeln!(text, "{}", shift_hunk_header(&header, lines));
-            for change in hunk.iter().flat_map(|step| step.iter_changes(&old[..], &new[..])) {
-                let tag = change.tag();
-                let line = change.value();
-                let _ = write!(text, "{tag}{line}");
-                if !line.ends_with('\n') {
-                    text += "\n\\ No newline at end of file\n";
-                }
-            }
+            write_hunk_lines(&mut text, &hunk, &old, &new);
             if text.len() > limit {
                 break;
             }
