@@ -152,6 +152,13 @@ impl Config {
         Ok(key_file::read(&file)?.is_some())
     }
 
+    /// Returns these settings as a TOML table, which is empty if they cannot be written as TOML.
+    pub(crate) fn to_table(&self) -> toml::Table {
+        // Through text, so that the compiler creates one serializer for all settings, and not two.
+        let text = toml::to_string(self);
+        text.ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
     /// Returns the keys that have not expired at `now`: first the keys in the settings, then the
     /// keys in the key file (oldest first).
     ///

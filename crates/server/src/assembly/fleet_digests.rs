@@ -24,7 +24,7 @@ const DIGITS: usize = 12;
 /// Returns the digests of `config`, for the workspace at `root`, as a JSON object with the keys
 /// `settings`, `policy`, `keys` and `pins`. A file that cannot be read counts as empty.
 pub(crate) fn settings_digests(config: &Config, root: &Path) -> String {
-    let mut sections = toml::Table::try_from(config).unwrap_or_default();
+    let mut sections = config.to_table();
     LOCAL_SECTIONS.iter().for_each(|name| drop(sections.remove(*name)));
     let policy = take_sections(&mut sections, &POLICY_SECTIONS);
     let keys = take_sections(&mut sections, &KEY_SECTIONS);

@@ -7,6 +7,7 @@
 use std::cell::LazyCell;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -90,35 +91,16 @@ fn read(
     // Lazy, because building the list takes longer than everything else here.
     let settings = LazyCell::new(settings);
     // Only errors from parsing the text directly carry a line number.
-    if let Err(err) = toml::from_str::<Config>(&text) {
-        let description = toml::from_str(&text).ok().and_then(|table| {
-            describe_shape_error(&table)
-                .or_else(|| describe_type_error(&table, &settings))
-                .or_else(|| describe_missing_profile(err.message()))
-                .or_else(|| describe_parse_error(err.message()))
-        });
-        let err = match description {
-            None => anyhow::Error::from(err),
-            Some(description) => {
-                let shown = err.to_string();
-                // After a suggestion, the parser's message says nothing new.
-                let is_enough = description.contains("; did you mean ");
-                let excerpt = is_enough.then(|| shown.trim_end().strip_suffix(err.message()));
-                let excerpt = excerpt.flatten().unwrap_or(&shown).trim_end();
-                anyhow!("{excerpt}").context(description)
-            }
-        };
-        return Err(err.context(format!("in {place}")));
-    }
+    let mut config: Config = toml::from_str(&text)
+        .map_err(|err| describe_error(err, &text, &settings).context(format!("in {place}")))?;
     if let (false, Some(file)) = (named, &file) {
         trust::check(file, &text)?;
     }
     let mut table: toml::Table = toml::from_str(&text)?;
 
-    contracts::put_settings(&mut table, &settings, env)?;
-
-    let mut config: Config =
-        table.clone().try_into().context("in the environment variables of the contracts")?;
+    if contracts::put_settings(&mut table, &settings, env)? {
+        config = from_table(&table).context("in the environment variables of the contracts")?;
+    }
     let ours =
         |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !OTHER_VARIABLES.contains(name);
     let mut warnings = Vec::new();
@@ -133,7 +115,7 @@ fn read(
             continue;
         };
         setting.set(&mut table, value)?;
-        config = table.clone().try_into().with_context(|| format!("in {name}"))?;
+        config = from_table(&table).with_context(|| format!("in {name}"))?;
     }
     warnings.extend(contracts::apply_others(&mut config, env)?);
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
@@ -143,6 +125,42 @@ fn read(
     config.is_file_named = named;
     config.source = file.clone().map(|file| commands::CommandDeclarationSource { file, text });
     Ok(LoadedConfig { config, file, warnings })
+}
+
+/// Returns the error `err` of parsing `text`, with a description for people.
+fn describe_error(
+    err: toml::de::Error,
+    text: &str,
+    settings: &impl Deref<Target = Vec<SettingSpec>>,
+) -> anyhow::Error {
+    let description = toml::from_str(text).ok().and_then(|table| {
+        describe_shape_error(&table)
+            .or_else(|| describe_type_error(&table, settings))
+            .or_else(|| describe_missing_profile(err.message()))
+            .or_else(|| describe_parse_error(err.message()))
+    });
+    let Some(description) = description else { return err.into() };
+    let shown = err.to_string();
+    // After a suggestion, the parser's message says nothing new.
+    let is_enough = description.contains("; did you mean ");
+    let excerpt = is_enough.then(|| shown.trim_end().strip_suffix(err.message())).flatten();
+    let excerpt = excerpt.unwrap_or(&shown).trim_end();
+    anyhow!("{excerpt}").context(description)
+}
+
+/// Returns the settings in `table`. Fails if a setting is invalid.
+///
+/// Converts through text, so that the compiler creates one deserializer for all settings, and not two.
+fn from_table(table: &toml::Table) -> anyhow::Result<Config> {
+    let text = toml::to_string(table)?;
+    toml::from_str(&text).map_err(|err: toml::de::Error| {
+        let before = err.span().and_then(|span| text.get(..span.start));
+        let line = before.and_then(|before| before.lines().last());
+        match line.and_then(|line| line.split_once(" = ")) {
+            Some((name, _)) => anyhow!("`{name}`: {}", err.message()),
+            None => anyhow!("{}", err.message()),
+        }
+    })
 }
 
 /// Fuzz target: panics if valid settings change when they are written and read again.

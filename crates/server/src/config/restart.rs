@@ -59,8 +59,7 @@ pub fn compare_settings(in_force: &Config, next: &Config) -> SettingsDifference 
 /// Returns the names of the settings that differ between `before` and `after`, such as
 /// `policy.rules`, or `upstream.NAME` for a named table.
 pub(crate) fn changed_settings(before: &Config, after: &Config) -> Vec<String> {
-    let before = toml::Table::try_from(before).unwrap_or_default();
-    let after = toml::Table::try_from(after).unwrap_or_default();
+    let [before, after] = [before, after].map(Config::to_table);
     let mut changed = Vec::new();
     for (section, old, new) in differences(&before, &after) {
         match (old.and_then(toml::Value::as_table), new.and_then(toml::Value::as_table)) {

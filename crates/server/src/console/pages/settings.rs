@@ -26,7 +26,7 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
     let preview = spawn_blocking(move || compare()).await;
     let settings = (console.sources.settings)();
     let changed = changed_settings(&Config::default(), &settings);
-    let table = toml::Table::try_from(&settings).unwrap_or_default();
+    let table = settings.to_table();
     let content = html! {
         p {
             "The server applies changes to its settings file automatically. To check a file \
@@ -62,7 +62,7 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
 /// file, `preview`.
 fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
     let SettingsPreview { next, applied, waiting, added, removed } = preview;
-    let next = toml::Table::try_from(next).unwrap_or_default();
+    let next = next.to_table();
     let rows = applied.iter().map(|name| (name, "at the next reload"));
     let rows: Vec<_> = rows.chain(waiting.iter().map(|name| (name, "after a restart"))).collect();
     html! {
