@@ -137,7 +137,7 @@ impl SecretSet {
 
     /// Returns `text` with secrets redacted.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.names.redact(shapes::redact_forms(&FORMS, redact_texts(&self.values, text)))
+        self.names.redact(FORMS.redact(redact_texts(&self.values, text)))
     }
 
     /// Returns true if `name` marks the value of an argument as secret.
@@ -179,7 +179,7 @@ impl SecretSet {
             if of_call.too_many {
                 return instead.to_owned();
             }
-            match self.names.redact(shapes::redact_forms(&FORMS, redact_texts(&values, &text))) {
+            match self.names.redact(FORMS.redact(redact_texts(&values, &text))) {
                 Cow::Borrowed(_) => text,
                 Cow::Owned(clean) => clean,
             }

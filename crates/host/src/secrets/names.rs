@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::shapes::{self, NAME_BYTES_MAX, SecretPattern, is_secret_name, named_forms};
+use super::shapes::{NAME_BYTES_MAX, SecretPatterns, is_secret_name, named_forms};
 
 /// Names from the settings that mark values as secrets.
 #[derive(Default)]
 pub(super) struct SecretNames {
     /// The lower-case letters and digits of each name that marks a secret.
     folded: Vec<String>,
-    forms: Vec<SecretPattern>,
+    forms: SecretPatterns,
 }
 
 impl SecretNames {
@@ -25,7 +25,8 @@ impl SecretNames {
             letters.join("[_.-]?")
         };
         let any = folded.iter().map(spelled).collect::<Vec<_>>().join("|");
-        Self { forms: named_forms(&[], r"\b", &format!("(?:{any})")).into(), folded }
+        let forms = named_forms(&[], r"\b", &format!("(?:{any})"));
+        Self { forms: SecretPatterns::new(forms.into()), folded }
     }
 
     /// Returns true if `name` marks a secret, by default or by the settings.
@@ -40,7 +41,7 @@ impl SecretNames {
 
     /// Redacts values from `text` that follow a name which the settings mark as secret.
     pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
-        shapes::redact_forms(&self.forms, text)
+        self.forms.redact(text)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Recognizes secrets by common names and by their format.
 
 use std::borrow::Cow;
+use std::slice;
 use std::sync::{LazyLock, OnceLock};
 
+use aho_corasick::AhoCorasick;
 use regex::Regex;
 
 /// Endings of names that mark secrets, without separators.
@@ -81,6 +83,14 @@ impl SecretPattern {
         Self { words, required_text, pattern: pattern.into(), regex: OnceLock::new(), replacement }
     }
 
+    /// Returns lower-case texts. Each match of the pattern in ASCII text contains one of them.
+    fn hints(&self) -> &[&'static str] {
+        match self.words {
+            [] => slice::from_ref(&self.required_text),
+            words => words,
+        }
+    }
+
     /// Redacts secrets of this format in `text`. `small` is `text` in lower case.
     fn redact<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
@@ -101,23 +111,48 @@ impl SecretPattern {
 
     /// Redacts secrets of this format in `text` without the quick check for words.
     #[cfg(test)]
-    pub(super) fn redact_unchecked(&self, text: &str) -> String {
+    fn redact_unchecked(&self, text: &str) -> String {
         self.compiled_regex().replace_all(text, self.replacement).into_owned()
     }
 }
 
-/// Redacts secrets of any of the formats `forms` in `text`.
-pub(super) fn redact_forms<'t>(forms: &[SecretPattern], text: Cow<'t, str>) -> Cow<'t, str> {
-    if forms.is_empty() {
-        return text;
+/// Patterns that find several types of secrets in texts.
+#[derive(Default)]
+pub(super) struct SecretPatterns {
+    patterns: Vec<SecretPattern>,
+    /// Finds the hints of all patterns in one pass. `None` without patterns.
+    hints: Option<AhoCorasick>,
+}
+
+impl SecretPatterns {
+    pub(super) fn new(patterns: Vec<SecretPattern>) -> Self {
+        let hints = patterns.iter().flat_map(SecretPattern::hints);
+        let hints = AhoCorasick::builder().ascii_case_insensitive(true).build(hints);
+        Self { hints: Some(hints.expect("a few short texts")), patterns }
     }
-    // A replacement adds no words, so the lower-case text stays valid.
-    let small = text.to_ascii_lowercase();
-    forms.iter().fold(text, |text, form| form.redact(text, &small))
+
+    /// Redacts secrets of any of the formats in `text`.
+    pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        let Some(hints) = &self.hints else { return text };
+        // Almost no argument of a call contains a hint.
+        if text.is_ascii() && !hints.is_match(&*text) {
+            return text;
+        }
+        // A replacement adds no words, so the lower-case text stays valid.
+        let small = text.to_ascii_lowercase();
+        self.patterns.iter().fold(text, |text, pattern| pattern.redact(text, &small))
+    }
+
+    /// Redacts secrets in `text` without the quick checks for words.
+    #[cfg(test)]
+    pub(super) fn redact_unchecked(&self, text: &str) -> String {
+        let pattern = |text: String, one: &SecretPattern| one.redact_unchecked(&text);
+        self.patterns.iter().fold(text.to_owned(), pattern)
+    }
 }
 
 /// The formats of known secrets.
-pub(super) static FORMS: LazyLock<Vec<SecretPattern>> = LazyLock::new(|| {
+pub(super) static FORMS: LazyLock<SecretPatterns> = LazyLock::new(|| {
     // Keys of OpenAI, Anthropic and similar services, Stripe, GitHub, GitLab, AWS, Slack and
     // Google.
     let keys = &[
@@ -173,7 +208,7 @@ pub(super) static FORMS: LazyLock<Vec<SecretPattern>> = LazyLock::new(|| {
         ),
     ];
     forms.extend(named_forms(names, "[A-Za-z0-9_.-]*", named));
-    forms
+    SecretPatterns::new(forms)
 });
 
 /// Returns the formats of a secret value that follows a name which matches the pattern `named`.

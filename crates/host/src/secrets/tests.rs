@@ -191,8 +191,7 @@ proptest! {
         ),
     ) {
         let text = parts.concat();
-        let all = FORMS.iter().fold(text.clone(), |text, form| form.redact_unchecked(&text));
-        prop_assert_eq!(nothing().redact(&text), all);
+        prop_assert_eq!(nothing().redact(&text), FORMS.redact_unchecked(&text));
     }
 }
 
