@@ -84,13 +84,14 @@ pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResult
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     client.call("search.semantic", &json!({ "query": "setup" }))?;
+    wait_for_index(&mut client)?;
     // The files are indexed before the first request to the embedder fails.
-    let status = json!({});
+    let no_arguments = json!({});
     wait_until(REPORT_TIMEOUT, || {
-        let status = client.call("search.index_status", &status);
+        let status = client.call("search.index_status", &no_arguments);
         status.is_ok_and(|it| reports_missing_vectors(&raw_text(&it)))
     });
-    let result = call(&mut client, "search.index_status", &status)?;
+    let result = call(&mut client, "search.index_status", &no_arguments)?;
     let text = raw_text(&result.response);
     let is_reported = reports_missing_vectors(&text);
     let finding = match is_reported {
@@ -102,16 +103,9 @@ pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResult
     Ok(vec![result])
 }
 
-/// Returns true if `status`, the text of an index status, says that vectors are missing, and why.
+/// Returns true if `status`, the text of an index status, says why vectors are missing.
 fn reports_missing_vectors(status: &str) -> bool {
-    let words = [
-        "\"complete\":false",
-        "unavailable",
-        "unreachable",
-        "does not answer",
-        "refused",
-        "no vector",
-    ];
+    let words = ["unavailable", "unreachable", "does not answer", "refused", "no vector"];
     let status = status.to_lowercase();
     words.iter().any(|word| status.contains(word))
 }

@@ -83,7 +83,8 @@ impl SecretPattern {
         Self { words, required_text, pattern: pattern.into(), regex: OnceLock::new(), replacement }
     }
 
-    /// Returns lower-case texts. Each match of the pattern in ASCII text contains one of them.
+    /// Returns texts in lower case. Each match of the pattern in ASCII text contains one of them, in
+    /// upper or lower case.
     fn hints(&self) -> &[&'static str] {
         match self.words {
             [] => slice::from_ref(&self.required_text),
@@ -120,11 +121,12 @@ impl SecretPattern {
 #[derive(Default)]
 pub(super) struct SecretPatterns {
     patterns: Vec<SecretPattern>,
-    /// Finds the hints of all patterns in one pass. `None` without patterns.
+    /// Finds the hints of all patterns in one pass. `None` by default.
     hints: Option<AhoCorasick>,
 }
 
 impl SecretPatterns {
+    /// Creates a set of `patterns`.
     pub(super) fn new(patterns: Vec<SecretPattern>) -> Self {
         let hints = patterns.iter().flat_map(SecretPattern::hints);
         let hints = AhoCorasick::builder().ascii_case_insensitive(true).build(hints);
@@ -134,7 +136,7 @@ impl SecretPatterns {
     /// Redacts secrets of any of the formats in `text`.
     pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         let Some(hints) = &self.hints else { return text };
-        // Almost no argument of a call contains a hint.
+        // Most short arguments, such as paths, contain no hint.
         if text.is_ascii() && !hints.is_match(&*text) {
             return text;
         }
@@ -159,7 +161,11 @@ pub(super) static FORMS: LazyLock<SecretPatterns> = LazyLock::new(|| {
         "sk-",
         "k_live_",
         "k_test_",
-        "gh",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
         "github_pat_",
         "glpat-",
         "akia",

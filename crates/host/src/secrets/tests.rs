@@ -181,7 +181,7 @@ proptest! {
             prop_oneof![
                 "[ -~]{0,6}",
                 proptest::sample::select(vec![
-                    "sk-", "github_pat_", "to\u{212a}en=", "pa\u{17f}sword=", "AKIA", "eyJ", "Bearer ", "BASIC ", "://", "@", "=", "--", "\": \"", "_key",
+                    "sk-", "sk_live_", "rk_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "ASIA", "xoxb-", "AIza", "secret", "github_pat_", "to\u{212a}en=", "pa\u{17f}sword=", "AKIA", "eyJ", "Bearer ", "BASIC ", "://", "@", "=", "--", "\": \"", "_key",
                     "Token", "API-KEY", "passwd", "passphrase", "credential", "access_key_id", "\n",
                     "-----BEGIN PRIVATE KEY-----", "abcdefghij0123456789ABCDEFGHIJ",
                 ])

@@ -136,23 +136,23 @@ fn assets_path(config: &mut Config, path: &str) -> anyhow::Result<()> {
 }
 
 /// Writes the values of the contracts' environment variables that correspond to settings into
-/// `table`, the content of the settings file. Returns true if there is such a value. Fails if a
-/// value is invalid.
+/// `table`, the content of the settings file. Returns the last of these variables, if there is one.
+/// Fails if a value is invalid.
 pub(super) fn put_settings(
     table: &mut toml::Table,
     settings: &impl Deref<Target = Vec<SettingSpec>>,
     env: &[(&str, &str)],
-) -> anyhow::Result<bool> {
-    let mut is_changed = false;
+) -> anyhow::Result<Option<&'static str>> {
+    let mut last = None;
     for (variable, target, value) in set_variables(env) {
         let The(path) = target else { continue };
         let setting = settings.iter().find(|setting| setting.path.join(".") == *path);
         let setting =
             setting.with_context(|| format!("{variable} sets {path}, which is not a setting"))?;
         setting.set(table, value).with_context(|| format!("in {variable}"))?;
-        is_changed = true;
+        last = Some(variable);
     }
-    Ok(is_changed)
+    Ok(last)
 }
 
 /// Applies the contracts' environment variables that do not correspond to settings to `config`. If

@@ -98,8 +98,8 @@ fn read(
     }
     let mut table: toml::Table = toml::from_str(&text)?;
 
-    if contracts::put_settings(&mut table, &settings, env)? {
-        config = from_table(&table).context("in the environment variables of the contracts")?;
+    if let Some(variable) = contracts::put_settings(&mut table, &settings, env)? {
+        config = from_table(&table).with_context(|| format!("in {variable}"))?;
     }
     let ours =
         |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !OTHER_VARIABLES.contains(name);
@@ -149,17 +149,13 @@ fn describe_error(
 }
 
 /// Returns the settings in `table`. Fails if a setting is invalid.
-///
-/// Converts through text, so that the compiler creates one deserializer for all settings, and not two.
 fn from_table(table: &toml::Table) -> anyhow::Result<Config> {
+    // Through text, so that the compiler creates one deserializer for all settings, and not two.
     let text = toml::to_string(table)?;
-    toml::from_str(&text).map_err(|err: toml::de::Error| {
-        let before = err.span().and_then(|span| text.get(..span.start));
-        let line = before.and_then(|before| before.lines().last());
-        match line.and_then(|line| line.split_once(" = ")) {
-            Some((name, _)) => anyhow!("`{name}`: {}", err.message()),
-            None => anyhow!("{}", err.message()),
-        }
+    toml::from_str(&text).map_err(|mut err: toml::de::Error| {
+        // Without its input, the error names the setting, and no line of a text that nobody wrote.
+        err.set_input(None);
+        anyhow!("{}", err.to_string().trim_end().replace('\n', " "))
     })
 }
 

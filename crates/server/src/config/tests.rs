@@ -43,9 +43,18 @@ fn the_form_of_results_has_a_short_variable() {
         let LoadedConfig { config, warnings, .. } = from("", &env).expect("valid");
         assert_eq!((config.server.results, warnings.len()), (expected, 0), "{warnings:?}");
     }
-    let err = from("", &[("TOOLGATE_RESULTS", "json")]).err().expect("refused");
-    let start = "in TOOLGATE_RESULTS: `results`: unknown variant `json`, expected ";
-    assert!(format!("{err:#}").starts_with(start), "{err:#}");
+    let err = format!("{:#}", from("", &[("TOOLGATE_RESULTS", "json")]).err().expect("refused"));
+    let start = "in TOOLGATE_RESULTS: unknown variant `json`, expected ";
+    assert!(err.starts_with(start) && err.ends_with(" in `server.results`"), "{err}");
+}
+
+#[test]
+fn a_misspelled_name_in_a_variable_is_refused_with_its_setting() {
+    let embedder = "url=http://127.0.0.1:1,model=m,dimension=2";
+    let err = from("", &[("TOOLGATE_SEARCH_EMBEDDER", embedder)]).err().expect("refused");
+    let err = format!("{err:#}");
+    let start = "in TOOLGATE_SEARCH_EMBEDDER: unknown field `dimension`, expected ";
+    assert!(err.starts_with(start) && err.ends_with(" in `search.embedder`"), "{err}");
 }
 
 #[test]

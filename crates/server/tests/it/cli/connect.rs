@@ -132,7 +132,8 @@ fn each_client_starts_toolgate_for_the_folder_and_removing_restores_the_bytes() 
         let machine = machine().file(file, text);
         let scope = if file.starts_with("home") { "user" } else { "project" };
         let done = connect_well(&machine, &[client, "--scope", scope, "--yes"]);
-        assert!(done.out.contains("+++ ") && done.out.contains("\"toolgate\": {"), "{done:?}");
+        let shown = ["\n+++ ", "\n@@ -", "\n+", "\"toolgate\": {"];
+        assert!(shown.iter().all(|part| done.out.contains(part)), "{done:?}");
         let connected = machine.read(file);
         let old = parse(if text.is_empty() { "{}" } else { text });
         let mut new = parse(&connected);
