@@ -174,6 +174,32 @@ fn a_text_without_secrets_is_unchanged() {
     }
 }
 
+#[test]
+fn a_key_of_each_service_is_redacted_without_other_words() {
+    let starts = [
+        "sk-",
+        "sk_live_",
+        "sk_test_",
+        "rk_live_",
+        "rk_test_",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "AIza",
+    ];
+    let mut keys: Vec<_> =
+        starts.into_iter().map(|start| format!("{start}abcdefghij0123456789ABCDEFGHIJ")).collect();
+    keys.extend(["AKIA", "ASIA"].map(|start| format!("{start}ABCDEFGHIJ012345")));
+    for key in keys {
+        assert_eq!(nothing().redact(&key), "[redacted]", "{key}");
+    }
+}
+
 proptest! {
     #[test]
     fn the_quick_check_skips_no_form_that_matches(
