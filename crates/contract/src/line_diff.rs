@@ -24,9 +24,9 @@ pub fn diff_lines(old: &[&str], new: &[&str], time_max: Option<Duration>) -> Vec
     steps.into_inner().into_inner().into_ops()
 }
 
-/// Returns the unified diff from the text `old` to the text `new`, without the names of files. Each
-/// change has up to `context_lines` unchanged lines before and after it. Returns an empty text if
-/// both texts are equal.
+/// Returns the unified diff from the text `old` to the text `new`, without the names of files. Only
+/// LF ends a line. Each change has up to `context_lines` unchanged lines before and after it. Returns
+/// an empty text if both texts are equal.
 pub fn unified_diff(old: &str, new: &str, context_lines: usize) -> String {
     let [old, new] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let mut text = String::new();

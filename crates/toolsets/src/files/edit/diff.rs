@@ -56,7 +56,8 @@ pub(super) fn unified_diff(
         counted = from;
         let old = String::from_utf8_lossy(&old[from.0..in_old.end - tail]);
         let new = String::from_utf8_lossy(&new[from.1..in_new.end - tail]);
-        // `tokenize_lines` of similar would also split lines at a lone CR, which patch programs do not do.
+        // `tokenize_lines` of similar would also split lines at a lone CR, which patch programs do
+        // not do.
         let (old, all_old) = first_lines(&old);
         let (new, all_new) = first_lines(&new);
         whole &= all_old && all_new;
