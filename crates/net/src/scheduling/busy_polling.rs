@@ -138,8 +138,7 @@ pub fn poll_and_read(fd: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io:
         }
     }
     let available = usize::try_from(ioctl_fionread(fd)?).unwrap_or(usize::MAX);
-    let unfilled = buf.initialize_unfilled_to(available.min(buf.remaining()));
-    let read = rustix::io::read(fd, unfilled)?;
+    let read = rustix::io::read(fd, buf.initialize_unfilled_to(available.min(buf.remaining())))?;
     buf.advance(read);
     Ok(read > 0)
 }

@@ -1,36 +1,41 @@
-//! Releases the memory of the program's code, which the kernel can read from the file again.
+//! Releases the memory of code, which the kernel can read from the files again.
 
-use std::ffi::c_void;
+#![allow(unsafe_code, reason = "only the loader knows where the program and its libraries are")]
 
-use rustix::mm::{Advice, madvise};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
 
-#[allow(unsafe_code, reason = "the linker defines these symbols")]
-unsafe extern "C" {
-    /// First byte of the program in memory. Read-only data follows, and then code.
-    #[link_name = "__executable_start"]
-    static START: u8;
-    /// Byte after the program's code. Only data that is written or relocated follows, and with GNU's
-    /// linker also read-only data, which stays in memory.
-    #[link_name = "etext"]
-    static CODE_END: u8;
-}
+use libc::{MADV_DONTNEED, PF_W, PT_LOAD, c_int, c_void, dl_iterate_phdr, dl_phdr_info, madvise};
+use rustix::param::page_size;
 
-/// Releases the memory that holds the program's code and read-only data. The kernel reads them from
-/// the program file again when they are needed.
+/// Releases the memory that holds code and read-only data of the program and its libraries. The
+/// kernel reads them from the files again when they are needed.
 ///
 /// Most code runs only once, to read settings and build schemas. A server that runs for days need
 /// not keep this code in memory.
-#[allow(unsafe_code, reason = "the kernel is told about the program by address")]
 pub fn release_code_pages() {
-    let (start, end) = (&raw const START, &raw const CODE_END);
-    // SAFETY: the program's own file is mapped there, without write access, and nothing is
-    // relocated there. Reading it again yields the same bytes, without a debugger's breakpoints.
-    let result = unsafe {
-        madvise(start.cast_mut().cast::<c_void>(), end.addr() - start.addr(), Advice::LinuxDontNeed)
-    };
-    if let Err(error) = result {
-        tracing::debug!("cannot release unused code from memory: {error}");
+    // SAFETY: the function only reads what the loader passes to it.
+    unsafe { dl_iterate_phdr(Some(release_object), null_mut()) };
+}
+
+/// Releases the memory of the program or library that `object` describes. Returns 0, so that the
+/// loader continues with the next library.
+unsafe extern "C" fn release_object(object: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid description.
+    let object = unsafe { &*object };
+    for index in 0..object.dlpi_phnum.into() {
+        // SAFETY: the object has this number of segments.
+        let segment = unsafe { &*object.dlpi_phdr.add(index) };
+        if segment.p_type == PT_LOAD && segment.p_flags & PF_W == 0 {
+            let address = usize::try_from(object.dlpi_addr + segment.p_vaddr).unwrap_or_default();
+            let start = address / page_size() * page_size();
+            let size = address - start + usize::try_from(segment.p_memsz).unwrap_or_default();
+            // SAFETY: a file is mapped there, without write access, and nothing is relocated there.
+            // Reading it again yields the same bytes, without a debugger's breakpoints. If the
+            // kernel refuses, the memory stays as it is.
+            unsafe { madvise(with_exposed_provenance_mut(start), size, MADV_DONTNEED) };
+        }
     }
+    0
 }
 
 #[cfg(test)]
@@ -41,13 +46,37 @@ mod tests {
     /// after that.
     static RELOCATED: [fn(); 1] = [release_code_pages];
 
+    /// Returns the resident memory in KiB of the code of the program and of its libraries.
+    #[allow(clippy::disallowed_methods, reason = "the file is not in a workspace")]
+    fn resident_code_kib() -> [u64; 2] {
+        let program = std::env::current_exe().expect("a program");
+        let program = program.to_str().expect("text");
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("the file is there");
+        let mut resident = [0, 0];
+        let mut mapped = None;
+        for line in maps.lines() {
+            if let Some((_, permissions)) = line.split_once(" r") {
+                let is_library = line.contains(".so");
+                let is_code = permissions.starts_with("-xp");
+                mapped = (is_code && (is_library || line.ends_with(program)))
+                    .then_some(usize::from(is_library));
+            } else if let (Some(mapped), Some(size)) = (mapped, line.strip_prefix("Rss:")) {
+                let kib = size.trim().strip_suffix(" kB").expect("a size");
+                resident[mapped] += kib.parse::<u64>().expect("a number");
+            }
+        }
+        resident
+    }
+
     #[test]
     fn released_code_is_read_again_and_relocated_data_kept() {
-        let released = (&raw const START).addr()..(&raw const CODE_END).addr();
+        let before = resident_code_kib();
         let [release] = RELOCATED;
-        assert!(released.contains(&(release as *const () as usize)));
-        assert!(!released.contains(&RELOCATED.as_ptr().addr()));
         release();
+        let after = resident_code_kib();
+        for (before, after) in before.into_iter().zip(after) {
+            assert!(after < before, "{before} KiB of code became {after} KiB");
+        }
         assert_eq!(RELOCATED[0] as *const (), release_code_pages as *const ());
     }
 }
