@@ -1,7 +1,7 @@
 //! Prompts: message templates that a person chooses and an agent starts from.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -136,6 +136,16 @@ pub trait PromptSource: Send + Sync + 'static {
 impl PromptSource for Vec<Arc<dyn AnyPrompt>> {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async { self.clone() })
+    }
+}
+
+/// A fixed list of prompts, which is created when it is first needed.
+impl<F> PromptSource for LazyLock<Vec<Arc<dyn AnyPrompt>>, F>
+where
+    F: FnOnce() -> Vec<Arc<dyn AnyPrompt>> + Send + 'static,
+{
+    fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
+        LazyLock::force(self).all()
     }
 }
 

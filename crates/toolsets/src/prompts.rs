@@ -43,7 +43,7 @@ mod folder;
 #[allow(clippy::disallowed_methods, reason = "the tests change the workspace from outside")]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use toolgate_contract::{AnyPrompt, PromptSource};
 
@@ -68,7 +68,9 @@ const SHIPPED: [(&str, &str); 5] = [
 /// have equal names, the prompt of the first source is used.
 pub fn sources(root: &Root, settings: &PromptSettings) -> Vec<Arc<dyn PromptSource>> {
     let Some(folder) = settings.folder() else { return Vec::new() };
-    vec![Arc::new(PromptFolder::new(root, folder)), Arc::new(shipped(root))]
+    let shipped_root = root.clone();
+    let shipped = LazyLock::new(move || shipped(&shipped_root));
+    vec![Arc::new(PromptFolder::new(root, folder)), Arc::new(shipped)]
 }
 
 /// Returns the built-in prompts, for the workspace `root`.
