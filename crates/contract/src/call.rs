@@ -550,7 +550,7 @@ impl ResultText {
             (Some(note), true) => (note.as_str(), String::new()),
             (Some(note), false) => {
                 let newline = if self.body.ends_with('\n') { "" } else { "\n" };
-                (self.body.as_str(), format!("{newline}[{note}]"))
+                (self.body.as_str(), [newline, "[", note, "]"].concat())
             }
         }
     }

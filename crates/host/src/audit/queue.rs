@@ -229,14 +229,18 @@ impl AuditRecordQueue {
         self.to_write.notify_one();
     }
 
-    /// Waits for queued audit records, then up to 5 ms for more, and removes and returns them all.
-    /// Returns `None` if the queue is closed and empty.
-    fn take_batch(&self) -> Option<Vec<(AuditRecord, OwnedSemaphorePermit)>> {
+    /// Waits for queued audit records, then up to 5 ms for more, and moves them all to `records`,
+    /// which is empty. Returns false if the queue is closed and empty.
+    ///
+    /// The queue keeps the memory of `records` until it is empty, so that it does not grow anew for
+    /// each batch.
+    fn take_batch(&self, records: &mut Vec<(AuditRecord, OwnedSemaphorePermit)>) -> bool {
         let mut pending = lock_mutex(&self.pending);
         while pending.records.is_empty() {
             if pending.closed {
-                return None;
+                return false;
             }
+            (pending.records, *records) = (Vec::new(), Vec::new());
             pending.writer_asleep = true;
             pending = self.to_write.wait(pending).unwrap_or_else(PoisonError::into_inner);
         }
@@ -248,13 +252,15 @@ impl AuditRecordQueue {
         let gathered = self.to_write.wait_timeout_while(pending, GATHER_TIME, idle);
         let (mut pending, _) = gathered.unwrap_or_else(PoisonError::into_inner);
         pending.flush_requested = false;
-        Some(std::mem::take(&mut pending.records))
+        std::mem::swap(&mut pending.records, records);
+        true
     }
 
     /// Writes queued audit records to `sink` until the queue is closed.
     pub(super) fn run_writer(&self, mut sink: AuditRecordSink) {
         let mut batch = AuditRecordBatch::default();
-        while let Some(records) = self.take_batch() {
+        let mut records = Vec::new();
+        while self.take_batch(&mut records) {
             batch.fill(&records, &self.server_suffix);
             let is_stored = self.write_with_retry(&mut sink, &mut batch);
             let done = {
@@ -268,6 +274,7 @@ impl AuditRecordQueue {
             }
             self.notify_listeners(&records);
             self.send_live_records(&batch);
+            records.clear();
         }
         // Without `strict` no write waits for the disk, so sync once at the end.
         sink.sync();
