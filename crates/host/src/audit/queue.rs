@@ -230,10 +230,10 @@ impl AuditRecordQueue {
     }
 
     /// Waits for queued audit records, then up to 5 ms for more, and moves them all to `records`,
-    /// which is empty. Returns false if the queue is closed and empty.
+    /// which must be empty. Returns false if the queue is closed and empty.
     ///
-    /// The queue keeps the memory of `records` until it is empty, so that it does not grow anew for
-    /// each batch.
+    /// The queue uses the memory of `records` for later records. If no records wait, this memory is
+    /// freed.
     fn take_batch(&self, records: &mut Vec<(AuditRecord, OwnedSemaphorePermit)>) -> bool {
         let mut pending = lock_mutex(&self.pending);
         while pending.records.is_empty() {
@@ -252,6 +252,7 @@ impl AuditRecordQueue {
         let gathered = self.to_write.wait_timeout_while(pending, GATHER_TIME, idle);
         let (mut pending, _) = gathered.unwrap_or_else(PoisonError::into_inner);
         pending.flush_requested = false;
+        debug_assert!(records.is_empty(), "these records would be written again");
         std::mem::swap(&mut pending.records, records);
         true
     }

@@ -188,8 +188,7 @@ impl AnswerBusyPollState {
     /// pauses for other tasks. It polls only on a runtime with one thread, because each poll would
     /// wake a further thread of other runtimes.
     pub fn for_waiter() -> Self {
-        let history = BusyPollHistory::new(ANSWER_TIME_MAX);
-        Self { history, reader_requests: None }
+        Self { history: BusyPollHistory::new(ANSWER_TIME_MAX), reader_requests: None }
     }
 
     /// Creates the state for transports on which the reader of the connection polls when a waiting
@@ -240,7 +239,6 @@ impl AnswerBusyPollState {
     /// Calls `read` with a time, until which `read` may poll without sleeping. Returns the result,
     /// or false without a call if another reader polls already.
     pub fn try_read(&self, read: impl FnOnce(Instant) -> bool) -> bool {
-        let end = || Instant::now() + self.history.pause_max;
-        ANSWER_PERMIT.try_acquire().is_ok_and(|_permit| read(end()))
+        ANSWER_PERMIT.try_acquire().is_ok_and(|_held| read(Instant::now() + self.history.pause_max))
     }
 }

@@ -1,5 +1,4 @@
-//! Releases memory that an idle server does not need: pages of the program's code, and freed heap
-//! memory.
+//! Releases memory that an idle server does not need: pages of code, and freed heap memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,10 +12,10 @@ use crate::heap::trim_heaps;
 /// Time after the start of the server at which the memory of startup code is released, even if the
 /// server is busy.
 const STARTUP_DELAY: Duration = Duration::from_millis(500);
-/// Time without requests after which the memory of program code is released.
+/// Time without requests after which the memory of code is released.
 const IDLE_DELAY: Duration = Duration::from_secs(5);
 
-/// Tracks recent requests, and releases memory of the program's code while the server is idle.
+/// Tracks recent requests, and releases memory of code while the server is idle.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTracker {
     is_busy: AtomicBool,
@@ -31,7 +30,7 @@ impl IdleTracker {
         }
     }
 
-    /// Releases the memory of program code once after startup. Each time the server becomes idle,
+    /// Releases the memory of code once after startup. Each time the server becomes idle,
     /// releases this memory again, and also freed heap memory. Never returns.
     pub(crate) async fn release_when_idle(&self) {
         sleep(STARTUP_DELAY).await;

@@ -15,7 +15,7 @@ use toolgate_contract::{
     PromptArguments, PromptMessage, PromptSource, ToolContext, ToolError,
 };
 
-use super::{PromptFolder, PromptSettings, shipped, sources};
+use super::{PromptFolder, PromptSettings, SHIPPED, shipped, sources};
 use toolgate_world::Root;
 
 /// Test bench: a workspace with its prompts.
@@ -141,4 +141,5 @@ async fn the_workspace_comes_before_built_in_prompts_and_off_disables_both() {
     let sources = sources(&bench.root, &PromptSettings::default());
     assert_eq!(sources.len(), 2);
     assert_eq!(sources[0].all().await[0].spec().title.as_deref(), Some("Ours"));
+    assert_eq!(sources[1].all().await.len(), SHIPPED.len());
 }

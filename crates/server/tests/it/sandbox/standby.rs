@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{StdioServerProcess, TestClientTransport, binary, wait_until};
+use crate::support::{StdioServerProcess, TestClientTransport, binary, wait_for, wait_until};
 
 /// Returns the process ids of the sandbox helpers of the server process `server`, including those
 /// that wait for the next program.
@@ -25,11 +25,15 @@ fn helpers(server: u32) -> Vec<i32> {
     pids.filter(|pid| is_helper(*pid)).collect()
 }
 
-/// Returns the paths of the executables that the sandbox helpers of the server process `server`
-/// run.
+/// Waits until sandbox helpers of the server process `server` stand by, and returns the paths of the
+/// executables that they run.
 fn helper_executables(server: u32) -> Vec<PathBuf> {
-    let links = helpers(server).into_iter().map(|pid| fs::read_link(format!("/proc/{pid}/exe")));
-    links.flatten().collect()
+    wait_for("a helper stands by", || {
+        let pids = helpers(server).into_iter();
+        let found: Vec<_> =
+            pids.flat_map(|pid| fs::read_link(format!("/proc/{pid}/exe"))).collect();
+        (!found.is_empty()).then_some(found)
+    })
 }
 
 /// Returns the connection of a client that started its own server.
@@ -77,8 +81,8 @@ fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let server = stdio(&mut client).take_child(|child| child.id());
     assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
-    let first = helpers(server);
-    assert!(!first.is_empty(), "no helper stands by");
+    let first =
+        wait_for("a helper stands by", || Some(helpers(server)).filter(|found| !found.is_empty()));
     for pid in &first {
         let pid = rustix::process::Pid::from_raw(*pid).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
@@ -110,7 +114,7 @@ fn helpers_run_the_small_program_beside_the_server() {
     let server = stdio(&mut client).take_child(|child| child.id());
     let found = helper_executables(server);
     let is_small = |it: &PathBuf| it.to_string_lossy().starts_with("/memfd:toolgate-sandbox");
-    assert!(!found.is_empty() && found.iter().all(is_small), "{found:?}");
+    assert!(found.iter().all(is_small), "{found:?}");
     // A person who starts it gets nothing.
     let status = Command::new(small).status().unwrap();
     assert_eq!(status.code(), Some(127));
@@ -136,7 +140,7 @@ fn helpers_run_the_server_itself_if_the_small_program_is_missing_or_invalid() {
         assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
         let id = stdio(&mut client).take_child(|child| child.id());
         let found = helper_executables(id);
-        assert!(!found.is_empty() && found.iter().all(|it| *it == server), "{found:?}");
+        assert!(found.iter().all(|it| *it == server), "{found:?}");
     }
 }
 
