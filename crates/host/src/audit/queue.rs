@@ -229,12 +229,13 @@ impl AuditRecordQueue {
         self.to_write.notify_one();
     }
 
-    /// Waits for queued audit records, then up to 5 ms for more, and moves them all to `records`,
-    /// which must be empty. Returns false if the queue is closed and empty.
+    /// Drops `records`, waits for queued audit records, then up to 5 ms for more, and moves them all
+    /// to `records`. Returns false if the queue is closed and empty.
     ///
     /// The queue uses the memory of `records` for later records. If no records wait, this memory is
     /// freed.
     fn take_batch(&self, records: &mut Vec<(AuditRecord, OwnedSemaphorePermit)>) -> bool {
+        records.clear();
         let mut pending = lock_mutex(&self.pending);
         while pending.records.is_empty() {
             if pending.closed {
@@ -252,7 +253,6 @@ impl AuditRecordQueue {
         let gathered = self.to_write.wait_timeout_while(pending, GATHER_TIME, idle);
         let (mut pending, _) = gathered.unwrap_or_else(PoisonError::into_inner);
         pending.flush_requested = false;
-        debug_assert!(records.is_empty(), "these records would be written again");
         std::mem::swap(&mut pending.records, records);
         true
     }
@@ -275,7 +275,6 @@ impl AuditRecordQueue {
             }
             self.notify_listeners(&records);
             self.send_live_records(&batch);
-            records.clear();
         }
         // Without `strict` no write waits for the disk, so sync once at the end.
         sink.sync();

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -117,14 +119,50 @@ async fn a_strict_log_refuses_calls_while_it_cannot_be_written_and_accepts_them_
     std::thread::spawn(move || writers.run_writer(AuditRecordSink::Stream(Box::new(disk))));
     let audit = AuditLog(Some(queue));
     let number = audit.begin_record(&call()).await.expect("a place").close(Ok(ToolRunStatus::Done));
-    let early = tokio::time::timeout(
-        std::time::Duration::from_millis(300),
-        audit.wait_until_stored(number),
-    );
+    let early = tokio::time::timeout(Duration::from_millis(300), audit.wait_until_stored(number));
     assert!(early.await.is_err(), "the call was answered before its record was stored");
     let refused = audit.begin_record(&call()).await;
     assert!(matches!(refused, Err(CallError::Limited { .. })), "99 places were free");
     full.store(false, std::sync::atomic::Ordering::Relaxed);
     let number = audit.begin_record(&call()).await.expect("a place").close(Ok(ToolRunStatus::Done));
     audit.wait_until_stored(number).await.expect("the record is stored");
+}
+
+/// Writer that reports each text and waits until the text may be written, for tests.
+struct PausedWriter {
+    texts: mpsc::Sender<String>,
+    permits: mpsc::Receiver<()>,
+}
+
+impl Write for PausedWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The test may have ended.
+        let _ = self.texts.send(String::from_utf8_lossy(bytes).into_owned());
+        let _ = self.permits.recv();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn records_that_arrive_during_a_write_are_written_once() {
+    let (sender, texts) = mpsc::channel();
+    let (permits, receiver) = mpsc::channel();
+    let queue = Arc::new(AuditRecordQueue::new(100, None, false));
+    let writers = queue.clone();
+    let stream = PausedWriter { texts: sender, permits: receiver };
+    std::thread::spawn(move || writers.run_writer(AuditRecordSink::Stream(Box::new(stream))));
+    let audit = AuditLog(Some(queue));
+    for count in 1..4 {
+        for _ in 0..count {
+            drop(audit.begin_record(&call()).await.expect("a place"));
+        }
+        if count > 1 {
+            permits.send(()).expect("the writer waits");
+        }
+        let text = texts.recv_timeout(Duration::from_secs(20)).expect("a batch is written");
+        assert_eq!(text.lines().count(), count, "{text}");
+    }
 }

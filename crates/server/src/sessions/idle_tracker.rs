@@ -30,8 +30,8 @@ impl IdleTracker {
         }
     }
 
-    /// Releases the memory of code once after startup. Each time the server becomes idle,
-    /// releases this memory again, and also freed heap memory. Never returns.
+    /// Releases the memory of code once after startup. Each time the server becomes idle, releases
+    /// this memory again, and also freed heap memory. Never returns.
     pub(crate) async fn release_when_idle(&self) {
         sleep(STARTUP_DELAY).await;
         // A blocking thread, because releasing tens of megabytes would delay current requests.
