@@ -34,11 +34,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell, watch};
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{JobId, JobState, PreparedCallValue, lock_mutex};
+use toolgate_net::spawn_blocking;
 
 pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{

@@ -199,7 +199,8 @@ impl PostgresConnectionPool {
                     None => {
                         let trust = trust.clone();
                         // Reading certificates blocks.
-                        let tls = tokio::task::spawn_blocking(move || TlsClient::new(&trust)).await;
+                        let tls =
+                            toolgate_net::spawn_blocking(move || TlsClient::new(&trust)).await;
                         let tls = tls.unwrap_or_else(|err| Err(err.to_string()));
                         let tls = tls.map_err(PostgresError::Unreachable)?;
                         self.tls.get_or_init(|| tls).clone()
@@ -294,7 +295,7 @@ where
     T::Stream: Send + 'static,
 {
     let (client, mut connection) = config.connect_raw(stream, tls).await?;
-    let task = tokio::spawn(async move {
+    let task = toolgate_net::spawn_task(async move {
         // The client's next request returns the reason of an end.
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let (AsyncMessage::Notification(it), Some(sender)) = (message, &notifications) {

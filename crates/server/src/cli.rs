@@ -33,6 +33,7 @@ mod secret_detection;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -333,9 +334,15 @@ fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// Runs `work` to its end on `runtime`. Then waits up to 200 ms for blocking operations that cannot
 /// be cancelled, such as a read from the terminal.
 fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>) -> T {
-    let done = runtime.block_on(work);
+    let mut output = None;
+    // The compiler generates the main loop of a runtime for each kind of future. Box the future, so
+    // that all commands share one.
+    let work: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async {
+        output = Some(work.await);
+    });
+    runtime.block_on(work);
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    done
+    output.expect("the work has ended")
 }
 
 /// Returns the effective settings `config` as TOML text.

@@ -97,7 +97,7 @@ pub async fn serve_http(
     let has_key = config.server.session_key.is_some();
     let shared_sessions = host.shared_sessions().filter(|_| has_key).map(Arc::new);
     let drain = Duration::from_millis(config.server.drain_ms);
-    let stopping = tokio::spawn(state.clone().stop_after(shutdown.clone(), drain));
+    let stopping = toolgate_net::spawn_task(state.clone().stop_after(shutdown.clone(), drain));
     let dedicated = dedicated.into_iter().map(|(listener, dialect)| {
         let bounds = transport_limits::session_bounds(config);
         let state = state.clone();
@@ -165,7 +165,7 @@ pub async fn serve_stdio(
     let streams = (stdio::stdin(), stdio::stdout());
     let bounds = transport_limits::line_bounds(config);
     // Jobs end at the same time as the calls, not after them.
-    let stopping = tokio::spawn({
+    let stopping = toolgate_net::spawn_task({
         let (host, drain, shutdown) = (host.clone(), bounds.drain, shutdown.clone());
         async move {
             shutdown.cancelled().await;
@@ -203,7 +203,7 @@ fn open_console(
 /// Spawns the task that maintains jobs, and that releases unused memory while the server is idle.
 fn spawn_maintenance(state: &Arc<ServerState>) -> JoinHandle<()> {
     let state = state.clone();
-    tokio::spawn(async move {
+    toolgate_net::spawn_task(async move {
         // Startup uses much memory that is not needed again.
         state.idle_tracker.note_activity();
         let memory = state.host.input_memory();

@@ -484,7 +484,7 @@ impl UpstreamCredentials {
 async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
-    let done = tokio::spawn(work).await;
+    let done = toolgate_net::spawn_task(work).await;
     done.unwrap_or_else(|err| Err(format!("the token request was aborted: {err}")))
 }
 

@@ -131,7 +131,10 @@ impl NetworkForwarder {
         let refused = Arc::new(RefusedHosts::default());
         let remotes = agent.as_ref().map(|agent| agent.remotes.clone()).unwrap_or_default();
         let gate = ForwarderHostPolicy::new(access.clone(), refused.clone(), inspector, remotes);
-        let serving = AbortOnDropHandle::new(runtime.spawn(serve(listener, Arc::new(gate))));
+        let serving = AbortOnDropHandle::new(toolgate_net::spawn_task_on(
+            &runtime,
+            serve(listener, Arc::new(gate)),
+        ));
         let agent = agent.map(|agent| agent.start(&runtime)).transpose()?;
         Ok(Self { _serving: serving, _agent: agent, refused })
     }

@@ -168,7 +168,10 @@ impl FileWatcher {
         let queue = queue_reader(places.queue())?;
         let shared = Arc::new(SharedWatchState::default());
         let lookout = RootWatchSet::new(&self.0.root, places);
-        runtime.spawn(run_watch(FileWatchEndGuard(shared.clone()), queue, lookout));
+        toolgate_net::spawn_task_on(
+            &runtime,
+            run_watch(FileWatchEndGuard(shared.clone()), queue, lookout),
+        );
         let live = Arc::new(ActiveFileWatch(shared));
         *watch = Arc::downgrade(&live);
         Ok(live)

@@ -11,13 +11,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
     ChangeFeed, Effects, KeepActiveGuard, ResourceContents, ResourceSource, ResourceSpec,
     ServerChange, ToolContext, ToolError, ToolFuture, ToolId, ToolSpec,
 };
+use toolgate_net::spawn_blocking;
 
 use super::file::{open_if_exists, rotated_path};
 use super::queue::AuditRecordQueue;
@@ -118,7 +118,7 @@ impl ResourceSource for AuditTailSource {
             let mut written_callers = self.queue.written_callers.subscribe();
             let changes = changes.clone();
             let (caller, uri): (_, Arc<str>) = (ctx.caller.name.clone(), uri.into());
-            let task = tokio::spawn(async move {
+            let task = toolgate_net::spawn_task(async move {
                 loop {
                     match written_callers.recv().await {
                         Ok(written_caller) if written_caller != caller => continue,

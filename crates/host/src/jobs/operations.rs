@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use toolgate_contract::{
     ArtefactSelection, CallError, Caller, ClientAnswers, ClientQuestions, Effects, HostAnswer,
@@ -15,6 +14,7 @@ use toolgate_contract::{
     JobState, JobSupport, OpenArtefact, PreparedCallValue, QuestionAsker, QuestionSupport,
     ToolCall, ToolId, canonical_json_len, lock_mutex,
 };
+use toolgate_net::spawn_blocking;
 
 use super::live::{JobEventWatch, JobWatchStage, UnfinishedJob};
 use super::store::{JobQuestionState, JobStoreError, NewJob};
@@ -211,7 +211,7 @@ impl JobService {
         let accepting = {
             let jobs = jobs.clone();
             // A separate task, so that a departing caller leaves no job that nobody runs.
-            tokio::spawn(async move {
+            toolgate_net::spawn_task(async move {
                 let store = jobs.store().await?;
                 let live = jobs.register(id, 0, ahead);
                 if let Err(err) = store.accept(new).await {

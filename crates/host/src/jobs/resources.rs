@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
@@ -14,6 +13,7 @@ use toolgate_contract::{
     ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, ToolContext,
     ToolError, ToolErrorKind, ToolFuture, ToolSpec,
 };
+use toolgate_net::spawn_blocking;
 
 use super::JobService;
 use super::tools::{JobView, JobsToolHandle, guard_spec, tool_error};
@@ -216,7 +216,7 @@ impl ResourceSource for JobResourceSource {
             let watch = jobs.watch(Some(&ctx.caller), &id, job.last_event).await;
             let (_, watch) = watch.map_err(job_error)?;
             let task = report_changes(watch, of, uri.into(), changes.clone());
-            Ok(KeepActiveGuard::new(AbortOnDropHandle::new(tokio::spawn(task))))
+            Ok(KeepActiveGuard::new(AbortOnDropHandle::new(toolgate_net::spawn_task(task))))
         })
     }
 
@@ -227,7 +227,7 @@ impl ResourceSource for JobResourceSource {
         };
         let mut changed = jobs.subscribe();
         let changes = changes.clone();
-        let task = runtime.spawn(async move {
+        let task = toolgate_net::spawn_task_on(&runtime, async move {
             while changed.changed().await.is_ok() {
                 tokio::time::sleep(GATHER_TIME).await;
                 changed.mark_unchanged();

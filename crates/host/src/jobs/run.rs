@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_budget::{InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES};
 use toolgate_contract::{
     CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState, LogLevel,
     PreparedCallValue, QuestionAsker, ToolCall, ToolId, ToolOutput, ToolRunStatus, lock_mutex,
 };
+use toolgate_net::spawn_blocking;
 
 use super::JobServiceState;
 use super::live::UnfinishedJob;

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use toolgate_contract::{
     ArtefactSelection, BoxFuture, CallError, Caller, JobArtefact, JobId, JobSnapshot, ResourceSpec,
     SharedLongResult, SharedResultStore, lock_mutex,
 };
+use toolgate_net::spawn_blocking;
 
 use super::postgres::{ContentSharingError, FleetContentStore};
 use super::store::JobStoreError;

@@ -9,8 +9,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
 use toolgate_contract::BoxFuture;
+use toolgate_net::spawn_blocking;
 
 use super::artefacts::copy_all;
 

@@ -105,7 +105,7 @@ impl SharedByteAccount {
         drop(state);
         let account = self.clone();
         // It ends soon, because the store answers within a bounded time.
-        runtime.spawn(async move { account.pay().await });
+        toolgate_net::spawn_task_on(&runtime, async move { account.pay().await });
     }
 
     /// Takes the uncharged bytes from the shared bucket.

@@ -77,7 +77,7 @@ impl ToolVectors {
             return;
         }
         let making = make_vectors(Arc::downgrade(&self.0), missing);
-        *task = Some(AbortOnDropHandle::new(tokio::spawn(making)));
+        *task = Some(AbortOnDropHandle::new(toolgate_net::spawn_task(making)));
     }
 }
 

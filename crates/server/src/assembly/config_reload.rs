@@ -68,7 +68,9 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
                 return KeepActiveGuard::none();
             }
         };
-        KeepActiveGuard::new(AbortOnDropHandle::new(tokio::spawn(Arc::new(self).run(watch))))
+        KeepActiveGuard::new(AbortOnDropHandle::new(toolgate_net::spawn_task(
+            Arc::new(self).run(watch),
+        )))
     }
 
     /// Starts to watch the folders of the settings files. If `known` is given, the returned watch

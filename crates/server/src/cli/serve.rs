@@ -112,7 +112,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             }
         };
         let printing = print_calls(&workspace.host, loaded.config.log.calls);
-        let printing = AbortOnDropHandle::new(tokio::spawn(printing));
+        let printing = AbortOnDropHandle::new(toolgate_net::spawn_task(printing));
         let _watch = args.folder.follow_settings(&workspace, &args.path, adapt, Some(&security));
         let security = Some(security);
         let listeners = HttpListeners { shared, dedicated, security, workers: Some(serving) };

@@ -64,7 +64,7 @@ pub(super) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
         let stop = shutdown::on_server_signal(drain.saturating_add(STOP_TIME), || {})?;
         print_start(args);
         let printing = print_calls(&workspace.host, loaded.config.log.calls);
-        let _printing = AbortOnDropHandle::new(tokio::spawn(printing));
+        let _printing = AbortOnDropHandle::new(toolgate_net::spawn_task(printing));
         let adapt = {
             let args = args.clone();
             move |config: &mut Config| {
@@ -74,7 +74,7 @@ pub(super) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
         };
         let _watch = args.folder.follow_settings(&workspace, &args.path, adapt, None);
         let host = workspace.host.clone();
-        let maintenance = tokio::spawn(async move { host.maintain_jobs().await });
+        let maintenance = toolgate_net::spawn_task(async move { host.maintain_jobs().await });
         let _maintenance = AbortOnDropHandle::new(maintenance);
         stop.cancelled().await;
         tracing::info!(

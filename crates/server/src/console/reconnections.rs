@@ -40,7 +40,7 @@ impl UpstreamReconnections {
         attempt: BoxFuture<'static, Result<usize, String>>,
     ) {
         self.set(&name, ReconnectionState::Connecting);
-        let recorded = tokio::spawn(async move {
+        let recorded = toolgate_net::spawn_task(async move {
             let state = match attempt.await {
                 Ok(tools) => ReconnectionState::Connected(tools),
                 Err(why) => ReconnectionState::Failed(why),

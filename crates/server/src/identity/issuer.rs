@@ -114,7 +114,7 @@ impl TokenIssuer {
         let (done, fetch) = watch::channel(());
         state.running_fetch = Some(fetch.clone());
         let issuer = self.clone();
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let result = tokio::time::timeout(FETCH_TIMEOUT, issuer.fetch_keys()).await;
             let late = |_| Err(format!("timed out after {} s", FETCH_TIMEOUT.as_secs()));
             issuer.store_result(result.unwrap_or_else(late));

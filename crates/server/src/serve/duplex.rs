@@ -48,7 +48,7 @@ impl DuplexConversations {
             DuplexEventStream { first: Some(first), queue, _left: left.clone().drop_guard() };
         let conversations = self.clone();
         let drain = bounds.drain;
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let (grace, why) = tokio::select! {
                 () = left.cancelled() => (Duration::ZERO, "the client has disconnected"),
                 () = closing.cancelled() => (drain, "the server is stopping"),

@@ -284,7 +284,7 @@ impl HttpEndpoints {
             FrameAction::Run(batch) => {
                 let pending = batch.begin(&session, &CallEventDestination::Discard, caller);
                 let work = Box::pin(async move { pending.answer(&session).await });
-                let work = tokio::spawn(self.server.spawn_large(memory, work));
+                let work = toolgate_net::spawn_task(self.server.spawn_large(memory, work));
                 OutgoingResponse::Single(batch_reply(work.await))
             }
             FrameAction::Stream(RequestedMessageStream::Job(job)) => {

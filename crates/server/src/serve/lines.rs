@@ -50,7 +50,7 @@ pub async fn serve_lines(
     let session = ClientSession::with_transport("stdio", state, dialect, Caller::local());
     let limit = line_limit(&session, bounds.line_bytes_max);
     let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
-    let mut writing = tokio::spawn(write_lines(output, queue));
+    let mut writing = toolgate_net::spawn_task(write_lines(output, queue));
 
     let reading = read_lines(input, limit, |line| {
         let client = client.clone();

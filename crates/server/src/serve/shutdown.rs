@@ -130,7 +130,7 @@ async fn wait_at_most(limit: Option<Duration>) {
 
 /// Spawns a task that logs that the server is stopping, once `stop` is cancelled.
 pub(crate) fn log_when_stopping(stop: CancellationToken) {
-    tokio::spawn(async move {
+    toolgate_net::spawn_task(async move {
         stop.cancelled().await;
         tracing::info!(
             "the server waits for calls in flight and then stops; another signal stops \

@@ -55,7 +55,7 @@ impl WebSocketApplication for ConversationWebSocket {
         Box::pin(async move {
             let Self { session, bounds } = *self;
             let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
-            let writing = tokio::spawn(forward_messages(queue, socket.outbox.clone()));
+            let writing = toolgate_net::spawn_task(forward_messages(queue, socket.outbox.clone()));
             let read = async {
                 while let Some(message) = socket.inbox.next().await {
                     match socket.inbox.take_memory(&message) {

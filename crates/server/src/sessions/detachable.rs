@@ -25,7 +25,7 @@ pub(crate) async fn run_or_spawn<T: Send + 'static>(
 ) -> DetachableWorkState<T> {
     match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         Poll::Ready(done) => DetachableWorkState::Done(done),
-        Poll::Pending => DetachableWorkState::Spawned(tokio::spawn(work)),
+        Poll::Pending => DetachableWorkState::Spawned(toolgate_net::spawn_task(work)),
     }
 }
 
@@ -61,7 +61,7 @@ impl<T: Send + 'static> DetachableWork<T> {
     /// Spawns a task that finishes the work even if nobody waits for the result.
     pub(crate) fn detach(mut self) -> JoinHandle<Option<T>> {
         let work = self.0.take();
-        tokio::spawn(async move { Self(work).await })
+        toolgate_net::spawn_task(async move { Self(work).await })
     }
 }
 
@@ -90,7 +90,7 @@ impl<T: Send + 'static> Future for DetachableWork<T> {
 impl<T: Send + 'static> Drop for DetachableWork<T> {
     fn drop(&mut self) {
         if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(work);
+            toolgate_net::spawn_task_on(&runtime, work);
         }
     }
 }

@@ -419,7 +419,7 @@ impl ClientSession {
         self.register_call(&key, InFlightCall { serial, cancel: cancel.clone() })?;
         let in_flight = InFlightGuard { session: self.clone(), key, serial };
         let caller = caller.clone();
-        tokio::spawn(self.server.running.track_future(async move {
+        toolgate_net::spawn_task(self.server.running.track_future(async move {
             let _permit = permit;
             let session = &in_flight.session;
             let host = &session.server.host;
@@ -450,7 +450,7 @@ impl ClientSession {
     pub(crate) fn send_notifications(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
         let Some(encoder) = lock_mutex(&self.conversation).notification_encoder() else { return };
         let session = self.clone();
-        tokio::spawn(self.server.running.track_future(async move {
+        toolgate_net::spawn_task(self.server.running.track_future(async move {
             let host = &session.server.host;
             let caller = (&session.caller, session.record_name.get().cloned());
             tokio::select! {
@@ -466,7 +466,7 @@ impl ClientSession {
     /// or the session ends.
     pub(crate) fn watch_job(self: &Arc<Self>, job: JobWatchRequest, out: mpsc::Sender<Bytes>) {
         let session = self.clone();
-        tokio::spawn(self.server.running.track_future(async move {
+        toolgate_net::spawn_task(self.server.running.track_future(async move {
             tokio::select! {
                 () = job_streams::stream_job(&session.server.host, &session.caller, &job, &out) => {}
                 () = session.server.stop.cancelled() => {}

@@ -23,7 +23,8 @@ impl SharedBackgroundTask {
         }
         // Without a runtime there is no server, and nobody to notify.
         let Ok(runtime) = Handle::try_current() else { return KeepActiveGuard::none() };
-        let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(task())));
+        let running =
+            Arc::new(AbortOnDropHandle::new(toolgate_net::spawn_task_on(&runtime, task())));
         *shared = Arc::downgrade(&running);
         KeepActiveGuard::new(running)
     }

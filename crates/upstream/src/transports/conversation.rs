@@ -328,7 +328,7 @@ impl IncomingMessageReceiver {
                     };
                     let shared = shared.clone();
                     let out = out.clone();
-                    tokio::spawn(async move {
+                    toolgate_net::spawn_task(async move {
                         let outcome = match method.as_str() {
                             "ping" => Ok(Value::Object(serde_json::Map::new())),
                             _ => tokio::select! {

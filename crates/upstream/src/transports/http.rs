@@ -335,12 +335,12 @@ impl UpstreamHttpEndpoint {
     ) {
         let endpoint = self.clone();
         if let Ok(permit) = self.questions.clone().try_acquire_owned() {
-            tokio::spawn(async move {
+            toolgate_net::spawn_task(async move {
                 endpoint.answer_request(&id, method, params, receiver).await;
                 drop(permit);
             });
         } else if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
-            tokio::spawn(async move {
+            toolgate_net::spawn_task(async move {
                 let busy = UpstreamRpcError::new(-32603, "too many requests at once");
                 endpoint.post_answer(&id, method, Err(busy)).await;
                 drop(permit);
@@ -520,7 +520,7 @@ impl TransportConnection for HttpTransport {
         if !self.0.is_stateless() {
             let endpoint = self.0.clone();
             let gone = self.0.gone.clone();
-            tokio::spawn(async move {
+            toolgate_net::spawn_task(async move {
                 tokio::select! {
                     () = gone.cancelled() => {}
                     () = endpoint.keep_listening() => {}
@@ -555,7 +555,7 @@ impl Drop for HttpTransport {
             return;
         }
         let endpoint = self.0.clone();
-        runtime.spawn(async move {
+        toolgate_net::spawn_task_on(&runtime, async move {
             // A session that is not deleted stays in the server's memory.
             let sent = endpoint.send(Method::DELETE, None, None);
             let _ = tokio::time::timeout(NOTIFY_TIMEOUT, sent).await;

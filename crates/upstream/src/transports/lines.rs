@@ -44,10 +44,13 @@ pub(crate) fn open(
     if let Some(refused_hosts) = refused_hosts {
         conversation.set_refused_hosts(refused_hosts);
     }
-    let errors = tokio::spawn(read_errors(errors, conversation.incoming()));
-    tokio::spawn(run_until(ends.clone(), write_lines(writer, lines, conversation.incoming())));
+    let errors = toolgate_net::spawn_task(read_errors(errors, conversation.incoming()));
+    toolgate_net::spawn_task(run_until(
+        ends.clone(),
+        write_lines(writer, lines, conversation.incoming()),
+    ));
     let output = ProgramOutputPieces::new(output, conversation.busy_poll().clone());
-    tokio::spawn(run_until(
+    toolgate_net::spawn_task(run_until(
         ends,
         read_lines(output, bytes_max, conversation.incoming(), errors, exited),
     ));

@@ -71,7 +71,7 @@ pub(crate) async fn open(
         let why = read_events(response, events, bytes_max, &incoming).await;
         incoming.shared.end(why);
     };
-    tokio::spawn(run_until(ends.clone(), reading));
+    toolgate_net::spawn_task(run_until(ends.clone(), reading));
     let post = move |body| {
         let mut post = request("POST", body);
         let json = HeaderValue::from_static("application/json");
@@ -85,7 +85,7 @@ pub(crate) async fn open(
         endpoint: RwLock::new(endpoint),
         incoming: conversation.incoming(),
     };
-    tokio::spawn(run_until(ends, post_messages(posts, messages)));
+    toolgate_net::spawn_task(run_until(ends, post_messages(posts, messages)));
     Ok(conversation)
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn open(
     );
     let incoming = conversation.incoming();
     let dropped = ends.clone();
-    tokio::spawn(async move {
+    toolgate_net::spawn_task(async move {
         let writing = async {
             while let Some(message) = messages.recv().await {
                 let text = String::from_utf8_lossy(&message).into_owned();
@@ -83,7 +83,7 @@ pub(crate) async fn open(
         };
         incoming.shared.end(why);
     };
-    tokio::spawn(run_until(ends, reading));
+    toolgate_net::spawn_task(run_until(ends, reading));
     Ok(conversation)
 }
 

@@ -147,7 +147,7 @@ impl SuspendedCalls {
         let calls = Arc::downgrade(&self.0);
         let expiring = name.clone();
         // A timer drops the call even if no other call arrives.
-        let timer = tokio::spawn(async move {
+        let timer = toolgate_net::spawn_task(async move {
             sleep(SUSPENDED_FOR).await;
             let Some(calls) = calls.upgrade() else { return };
             let expired = lock_mutex(&calls).remove(&expiring);
@@ -233,7 +233,7 @@ fn resume_or_start(
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
         let receiver = CallMessageReceiver::for_call_driver(ctx, open);
-        let task = AbortOnDropTask(tokio::spawn(begin(receiver.clone())));
+        let task = AbortOnDropTask(toolgate_net::spawn_task(begin(receiver.clone())));
         return Ok(RunningUpstreamCall { task, incoming: asked, receiver, waiting: Vec::new() });
     };
     let running = suspended_calls.resume(&name).ok_or_else(|| {
@@ -350,7 +350,7 @@ where
             (Some(mut answer), _) => answer.wait().await?,
             (None, None) => send(params.clone()).await?,
             (None, Some(within)) => {
-                let mut answer = AbortOnDropTask(tokio::spawn(send(params.clone())));
+                let mut answer = AbortOnDropTask(toolgate_net::spawn_task(send(params.clone())));
                 match timeout(within, answer.wait()).await {
                     Ok(result) => result?,
                     Err(_) => {

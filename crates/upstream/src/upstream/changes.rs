@@ -76,7 +76,11 @@ impl Upstream {
         if !self.live_connection().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
             return;
         }
-        let task = AbortOnDropHandle::new(tokio::spawn(keep_listening(this, link.clone(), params)));
+        let task = AbortOnDropHandle::new(toolgate_net::spawn_task(keep_listening(
+            this,
+            link.clone(),
+            params,
+        )));
         *listening = Some(ChangeListenRequest { wanted: key, connection: link, task });
     }
 
@@ -113,7 +117,7 @@ impl Upstream {
             return;
         }
         let this = self.this.clone();
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let mut backoff = RetryBackoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
             loop {
                 let Some(upstream) = this.upgrade() else { return };
@@ -145,7 +149,7 @@ impl Upstream {
         }
         let this = self.this();
         let link = link.clone();
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let renew = |uri: String| {
                 let this = this.clone();
                 let link = link.clone();
@@ -311,7 +315,7 @@ impl Drop for UpstreamResourceWatch {
             return;
         };
         let uri = std::mem::take(&mut self.uri);
-        runtime.spawn(async move {
+        toolgate_net::spawn_task_on(&runtime, async move {
             let _lock = upstream.watches.request_lock(&uri).lock_owned().await;
             // Another caller may watch it by now.
             if !lock_mutex(&upstream.watches.counts).contains_key(&uri) {

@@ -119,7 +119,7 @@ impl Upstream {
         }
         // Connecting continues even if the first caller stops waiting.
         let this = self.this();
-        let connected = tokio::spawn(async move { this.connect_shared().await }).await;
+        let connected = toolgate_net::spawn_task(async move { this.connect_shared().await }).await;
         connected.unwrap_or_else(|err| Err(self.unavailable(&err.to_string())))
     }
 
@@ -328,7 +328,7 @@ impl Upstream {
         // Held weakly, so that the connection ends with its last user.
         let link = Arc::downgrade(link);
         let idle_max = self.settings.limits.idle;
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let done = async {
                 let Some(idle_max) = idle_max else { return std::future::pending().await };
                 loop {

@@ -49,7 +49,7 @@ impl Upstream {
             return;
         }
         let this = self.this.clone();
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             for times in 0_u32.. {
                 let wait = RELIST_PAUSE * 2_u32.pow(times.min(RELIST_DOUBLES));
                 tokio::time::sleep(wait).await;
@@ -72,7 +72,7 @@ impl Upstream {
             return;
         }
         let this = self.this();
-        let attempt = tokio::spawn(async move {
+        let attempt = toolgate_net::spawn_task(async move {
             match this.connection().await {
                 Ok(_) => this.refresh(),
                 // The failure was logged when the attempt ended.
@@ -101,7 +101,7 @@ impl Upstream {
         }
         let this = self.this();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { this.wait_listed().await });
+            toolgate_net::spawn_task_on(&runtime, async move { this.wait_listed().await });
         }
     }
 
@@ -113,7 +113,7 @@ impl Upstream {
             return;
         }
         let this = self.this();
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             if let Err(why) = this.connection().await {
                 tracing::warn!("{}; its last known listing is used", why.message);
             }
@@ -173,7 +173,7 @@ impl Upstream {
             return;
         }
         let this = self.this.clone();
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let mut unchanged = 0_u32;
             loop {
                 let Some(this) = this.upgrade() else { return };
@@ -225,7 +225,7 @@ impl Upstream {
         let Some(good_for) = good_for else { return };
         let this = self.this.clone();
         let link = Arc::downgrade(link);
-        let later = tokio::spawn(async move {
+        let later = toolgate_net::spawn_task(async move {
             tokio::time::sleep(good_for).await;
             let Some(this) = this.upgrade() else { return };
             if this.live_connection().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {

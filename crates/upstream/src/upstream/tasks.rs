@@ -161,7 +161,7 @@ impl Drop for UpstreamTaskGuard {
             return;
         };
         let link = self.link.clone();
-        runtime.spawn(async move {
+        toolgate_net::spawn_task_on(&runtime, async move {
             let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
             let meta = UpstreamRequestMetadata {
                 accepts_tasks: true,

@@ -103,7 +103,7 @@ impl ForwarderHostPolicy {
                 let of_all = LOOKUPS.acquire().await.map_err(io::Error::other)?;
                 // A task of its own keeps both permits as long as the resolver's thread is busy,
                 // even if nobody waits for the answer any more.
-                let resolving = tokio::spawn(async move {
+                let resolving = toolgate_net::spawn_task(async move {
                     let found = tokio::net::lookup_host((host, 0)).await;
                     drop((of_run, of_all));
                     found.map(|found| found.map(|address| address.ip()).collect::<Vec<_>>())

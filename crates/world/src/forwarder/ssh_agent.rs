@@ -77,7 +77,7 @@ impl RunSshAgent {
         let listener = UnixListener::from_std(listener)?;
         let signatures = Mutex::new((Instant::now(), 0));
         let agent = Arc::new(FilteredSshAgent { remotes, signatures });
-        Ok(AbortOnDropHandle::new(runtime.spawn(serve(listener, agent))))
+        Ok(AbortOnDropHandle::new(toolgate_net::spawn_task_on(runtime, serve(listener, agent))))
     }
 }
 

@@ -168,7 +168,10 @@ impl ProcessTree {
             // The kernel takes its namespaces down before it ends. Nobody has to wait for that.
             let handle = self.handle.try_clone()?;
             let runtime = Handle::try_current().map_err(io::Error::other)?;
-            runtime.spawn(reap_later(self.main_pid, handle, self.token.clone()));
+            toolgate_net::spawn_task_on(
+                &runtime,
+                reap_later(self.main_pid, handle, self.token.clone()),
+            );
             ended = reported;
         }
         let ended = ended.ok_or(io::ErrorKind::TimedOut)?;

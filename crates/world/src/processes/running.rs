@@ -248,7 +248,7 @@ pub(super) async fn open(
         // The rest of the family is ended by the holder of the guard.
         std::future::pending::<()>().await;
     };
-    let watch = tokio::spawn(async move {
+    let watch = toolgate_net::spawn_task(async move {
         first_of(closing.cancelled(), ending).await;
         drop(take_family(&watched));
     });
@@ -346,7 +346,7 @@ impl Drop for ProcessTreeGuard {
         };
         let grace = self.grace;
         let processes = self.processes.clone();
-        runtime.spawn(async move {
+        toolgate_net::spawn_task_on(&runtime, async move {
             // If the stop fails, dropping the family kills the rest.
             let _ = family.stop(grace).await;
             drop(processes);

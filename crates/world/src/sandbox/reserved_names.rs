@@ -300,7 +300,10 @@ impl Drop for FileNameReservation {
             && !state.is_watched
         {
             state.is_watched = true;
-            runtime.spawn(remove_unused_in_time(Arc::downgrade(&self.registry.0)));
+            toolgate_net::spawn_task_on(
+                &runtime,
+                remove_unused_in_time(Arc::downgrade(&self.registry.0)),
+            );
         }
     }
 }

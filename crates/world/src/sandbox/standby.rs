@@ -330,7 +330,7 @@ impl IdleSandboxHelpers {
         let too_many = (waiting.helpers.len() > IDLE_MAX).then(|| waiting.helpers.remove(0));
         if !waiting.is_watched {
             waiting.is_watched = true;
-            runtime.spawn(end_expired(Arc::downgrade(&self.0)));
+            toolgate_net::spawn_task_on(&runtime, end_expired(Arc::downgrade(&self.0)));
         }
         drop(waiting);
         if let Some(too_many) = too_many {

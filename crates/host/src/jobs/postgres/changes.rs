@@ -124,8 +124,8 @@ impl FleetNotificationChannel {
             session_messages: broadcast::Sender::new(RECEIVED_MAX),
             runs,
         };
-        let send = tokio::spawn(send_all(pool.clone(), outgoing.clone()));
-        let receive = tokio::spawn(receive_all(pool.clone(), receivers.clone()));
+        let send = toolgate_net::spawn_task(send_all(pool.clone(), outgoing.clone()));
+        let receive = toolgate_net::spawn_task(receive_all(pool.clone(), receivers.clone()));
         Self { outgoing, receivers, tasks: [send, receive] }
     }
 

@@ -14,11 +14,11 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_contract::JobId;
+use toolgate_net::spawn_blocking;
 use toolgate_postgres::{PostgresError, PostgresFailure, SharedPostgresPool};
 
 use super::reads::id_bytes;

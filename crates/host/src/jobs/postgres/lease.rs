@@ -298,7 +298,7 @@ pub(super) fn start_renewals(
     lease: Arc<ServerLease>,
     pool: SharedPostgresPool,
 ) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
+    AbortOnDropHandle::new(toolgate_net::spawn_task(async move {
         let mut was_renewed = true;
         loop {
             // After a failure, it tries again sooner.

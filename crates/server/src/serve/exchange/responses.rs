@@ -56,7 +56,7 @@ pub(super) fn resumable_response(
 ) -> OutgoingResponse {
     let log = session.streams.open();
     let events_read = log.read_after(0);
-    tokio::spawn(async move {
+    toolgate_net::spawn_task(async move {
         let mut stream = CallEventStream { first, events, state, _presence: None };
         while let Some(item) = std::future::poll_fn(|cx| stream.poll_item(cx)).await {
             match item {
@@ -92,7 +92,7 @@ pub(super) fn notification_response(
     if is_new {
         let (out, mut messages) = mpsc::channel(EVENTS_WAITING_MAX);
         session.send_notifications(out);
-        tokio::spawn(async move {
+        toolgate_net::spawn_task(async move {
             let logging = async {
                 while let Some(message) = messages.recv().await {
                     log.push(message);

@@ -129,7 +129,7 @@ impl HttpEndpoints {
                         calls.begin(session, &CallEventDestination::Discard, &session.caller);
                     let session = session.clone();
                     // An upstream may answer slowly, and requests of the session do not wait.
-                    tokio::spawn(async move { pending.answer(&session).await });
+                    toolgate_net::spawn_task(async move { pending.answer(&session).await });
                 }
             }
             // No server passes on other messages.
@@ -173,7 +173,9 @@ impl HttpEndpoints {
             let caller = caller.clone();
             // The message is shared even if the client disconnects now.
             let sharing =
-                tokio::spawn(async move { shared.publish(&digest, &caller, message).await });
+                toolgate_net::spawn_task(
+                    async move { shared.publish(&digest, &caller, message).await },
+                );
             let _ = sharing.await;
         }
     }
@@ -184,7 +186,7 @@ impl HttpEndpoints {
     pub(crate) fn receive_shared_messages(self: &Arc<Self>) -> Option<AbortOnDropHandle<()>> {
         let shared = self.shared_sessions.clone()?;
         let endpoints = Arc::downgrade(self);
-        Some(AbortOnDropHandle::new(tokio::spawn(async move {
+        Some(AbortOnDropHandle::new(toolgate_net::spawn_task(async move {
             let mut notifications = loop {
                 match shared.notifications().await {
                     Ok(notifications) => break notifications,
@@ -212,7 +214,7 @@ impl HttpEndpoints {
                 let outdated = endpoints.mark_outdated(&changed);
                 if !outdated.is_empty() {
                     // Messages of other sessions do not wait.
-                    tokio::spawn(async move {
+                    toolgate_net::spawn_task(async move {
                         for id in outdated {
                             endpoints.read_shared_messages(&id).await;
                         }

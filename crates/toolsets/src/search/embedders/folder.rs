@@ -108,7 +108,7 @@ impl FolderEmbeddingModel {
     fn release_later(&self) {
         let slot = Arc::downgrade(&self.slot);
         let idle = self.idle;
-        let release = tokio::spawn(async move {
+        let release = toolgate_net::spawn_task(async move {
             tokio::time::sleep(idle).await;
             let Some(slot) = slot.upgrade() else { return };
             let model = lock_mutex(&slot).model.take();
@@ -252,7 +252,7 @@ mod tests {
         // Batches have to wait until the query is answered.
         let permit = embedder.batches.clone().acquire_owned().await.unwrap();
         let other = embedder.clone();
-        let batch = tokio::spawn(async move {
+        let batch = toolgate_net::spawn_task(async move {
             other
                 .embed(&["a chunk".to_owned()], EmbeddingRole::Chunk)
                 .await

@@ -87,7 +87,7 @@ impl SearchableIndex {
             cancel,
             memory: IndexUpdaterState::default(),
         };
-        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
+        let keeper = AbortOnDropHandle::new(toolgate_net::spawn_task(keeper.run_until_closed()));
         let checkout = Some(Arc::new(GitCheckoutReader::new(&root)));
         let root = Some(root);
         let requests = IndexUpdaterChannel::Files(sender);
@@ -113,7 +113,7 @@ impl SearchableIndex {
             interrupted: None,
             rebuilt: None,
         };
-        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
+        let keeper = AbortOnDropHandle::new(toolgate_net::spawn_task(keeper.run_until_closed()));
         let requests = IndexUpdaterChannel::Documents(sender);
         Self { engine, root: None, checkout: None, progress, requests, _keeper: keeper }
     }

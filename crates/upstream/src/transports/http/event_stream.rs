@@ -115,7 +115,7 @@ impl UpstreamHttpEndpoint {
                 position = ResponseStreamPosition::Later;
                 if let Some(outcome) = handled {
                     // Nothing follows the answer. The connection is reused if the stream ends soon.
-                    tokio::spawn(async move {
+                    toolgate_net::spawn_task(async move {
                         let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
                         let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
                     });

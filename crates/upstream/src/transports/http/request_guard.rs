@@ -28,7 +28,7 @@ impl Drop for HttpRequestGuard {
         else {
             return;
         };
-        runtime.spawn(async move {
+        toolgate_net::spawn_task_on(&runtime, async move {
             let reason = "the caller no longer waits for the answer";
             let params = serde_json::json!({ "requestId": id, "reason": reason });
             let method = "notifications/cancelled".to_owned();

@@ -115,8 +115,9 @@ impl SearchEngineWriter for EmbeddedIndexWriter {
             });
             let heartbeat = published.await?;
             if self.heartbeat.is_none() {
-                self.heartbeat =
-                    heartbeat.map(|it| AbortOnDropHandle::new(tokio::spawn(send_heartbeats(it))));
+                self.heartbeat = heartbeat.map(|it| {
+                    AbortOnDropHandle::new(toolgate_net::spawn_task(send_heartbeats(it)))
+                });
             }
             Ok(())
         })

@@ -50,7 +50,7 @@ impl ApproximateVectorIndexBuilder {
         let connections = connections.clone();
         let tables = tables.clone();
         let vectors_min = self.vectors_min;
-        *task = Some(tokio::spawn(async move {
+        *task = Some(toolgate_net::spawn_task(async move {
             if let Err(err) = build_indexes(&connections, &tables, vectors_min).await {
                 tracing::warn!(
                     "the approximate index in {} could not be built, so searches compare all \
