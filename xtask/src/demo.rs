@@ -7,16 +7,10 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, run_with};
 
-/// Environment variables for a quick first build. The build has no incremental data, debug
-/// information or overflow checks, and few codegen units, because most build machines have few idle
-/// cores.
-const QUICK: [(&str, &str); 5] = [
-    ("CARGO_INCREMENTAL", "0"),
-    ("CARGO_PROFILE_DEV_DEBUG", "false"),
-    ("CARGO_PROFILE_DEV_DEBUG_ASSERTIONS", "false"),
-    ("CARGO_PROFILE_DEV_OVERFLOW_CHECKS", "false"),
-    ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4"),
-];
+/// Environment variables for a quick first build. The build has no incremental data, and few codegen
+/// units, because most build machines have few idle cores.
+const QUICK: [(&str, &str); 2] =
+    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4")];
 
 /// Arguments of Cargo that build the server without its optional small executable for the sandbox,
 /// and without optimization of the arithmetic for embeddings, which the demo does not use.
