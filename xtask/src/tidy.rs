@@ -18,7 +18,13 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("toolgate-dialects", &["toolgate-contract"]),
     (
         "toolgate-host",
-        &["toolgate-contract", "toolgate-budget", "toolgate-tool-search", "toolgate-postgres"],
+        &[
+            "toolgate-contract",
+            "toolgate-budget",
+            "toolgate-net",
+            "toolgate-tool-search",
+            "toolgate-postgres",
+        ],
     ),
     ("toolgate-net", &["toolgate-contract"]),
     ("toolgate-world", &["toolgate-contract", "toolgate-net"]),
