@@ -19,6 +19,11 @@ use crate::Root;
 /// The maximum number of folders that are watched, for all subscribers together.
 const WATCHES_MAX: usize = 16_384;
 
+/// The folder of a git repository.
+const GIT_FOLDER: &str = ".git";
+/// The folder with the additional ignore rules of a git repository (`exclude`).
+const GIT_INFO_FOLDER: &str = ".git/info";
+
 /// The watched folders by path relative to the root.
 pub(super) struct FolderWatches {
     queue: Arc<OwnedFd>,
@@ -94,6 +99,23 @@ impl FolderWatches {
         };
         self.watch_open(folder.as_fd(), path, detail)?;
         Ok(folder)
+    }
+
+    /// Watches the additional ignore rules of the git repository at `path`: its folder `.git/info`,
+    /// or its folder `.git` if `.git/info` does not exist yet. Returns true if this watch is new, so
+    /// that the rules may have changed after they were read.
+    pub(super) fn watch_ignore_rules(&mut self, root: &Root, path: &Path) -> bool {
+        let git = path.join(GIT_FOLDER);
+        let info = path.join(GIT_INFO_FOLDER);
+        let watched = |places: &Self| [&git, &info].map(|path| places.by_path.get(path).copied());
+        let before = watched(self);
+        let names = FolderWatchEventKinds::Names;
+        // In a linked worktree, `.git` is a file.
+        if self.watch(root, &info, names).is_err() && self.watch(root, &git, names).is_ok() {
+            // The folder may have appeared before its parent was watched.
+            let _ = self.watch(root, &info, names);
+        }
+        watched(self) != before
     }
 
     /// Watches the folder at `path`, which is open as `folder`.
@@ -221,4 +243,19 @@ impl WatchedEntryChange {
             ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
         if what.intersects(names) { Self::Name } else { Self::Content }
     }
+}
+
+/// Returns the folder of the git repository whose additional ignore rules a watch of `folder`
+/// reports. Returns `None` for all other folders.
+pub(super) fn repository_of_ignore_rules(folder: &Path) -> Option<&Path> {
+    match folder.ends_with(GIT_INFO_FOLDER) {
+        true => folder.parent()?.parent(),
+        false => folder.parent().filter(|_| folder.ends_with(GIT_FOLDER)),
+    }
+}
+
+/// Returns true if the entry `name` of `folder`, for which [`repository_of_ignore_rules`] returns a
+/// repository, is the file with the rules or contains it.
+pub(super) fn contains_ignore_rules(folder: &Path, name: &OsStr) -> bool {
+    name == if folder.ends_with(GIT_INFO_FOLDER) { "exclude" } else { "info" }
 }

@@ -12,16 +12,16 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::folder_watches::{FolderWatchError, FolderWatchEventKinds, FolderWatches};
+use super::folder_watches::{
+    FolderWatchError, FolderWatchEventKinds, FolderWatches, contains_ignore_rules,
+    repository_of_ignore_rules,
+};
 use super::queue_reader;
 use crate::root::{DiskWorkMonitor, EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStartPoint};
 use crate::{Root, root};
 
 /// The filter of the tracked folders, which includes all entries except ignored ones.
 const WORKSPACE_FILTER: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
-
-/// The folder with the additional ignore rules of a git repository (`exclude`).
-const GIT_INFO_FOLDER: &str = ".git/info";
 
 /// A tracker of all folders of a workspace except ignored ones. The tracker watches these folders
 /// as far as the system allows.
@@ -113,9 +113,9 @@ impl FileTracker {
         }
         let mut stale: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
         for (folder, name, _) in news.entries {
-            if let Some(ruled) = repository_of_rules(&folder) {
-                if name == "exclude" && self.folders.contains_key(ruled) {
-                    stale.entry(ruled.to_owned()).or_default().insert(".gitignore".into());
+            if let Some(repository) = repository_of_ignore_rules(&folder) {
+                if contains_ignore_rules(&folder, &name) && self.folders.contains_key(repository) {
+                    stale.entry(repository.to_owned()).or_default().insert(".gitignore".into());
                 }
                 continue;
             }
@@ -125,7 +125,11 @@ impl FileTracker {
         }
         // A removed folder is handled in its parent.
         for path in news.gone {
-            if let (Some(above), Some(name)) = (path.parent(), path.file_name())
+            if let Some(repository) = repository_of_ignore_rules(&path)
+                && self.folders.contains_key(repository)
+            {
+                stale.entry(repository.to_owned()).or_default().insert(".gitignore".into());
+            } else if let (Some(above), Some(name)) = (path.parent(), path.file_name())
                 && self.folders.contains_key(above)
             {
                 stale.entry(above.to_owned()).or_default().insert(name.to_owned());
@@ -264,7 +268,16 @@ impl FileTracker {
                 }
             }
             let mut inner = folder.clone();
-            let open = match inner.list_opened(handle, WORKSPACE_FILTER, watch) {
+            let mut listed = inner.list_opened(handle, WORKSPACE_FILTER, watch);
+            let repository = listed.as_ref().is_ok_and(|open| open.has_git && self.is_whole);
+            if let Some(places) = self.watches.as_mut().filter(|_| repository)
+                && places.watch_ignore_rules(&self.root, &folder.path)
+            {
+                // The rules may have changed between reading and watching them.
+                inner = folder.clone();
+                listed = inner.open_and_list(&self.root, WORKSPACE_FILTER, watch);
+            }
+            let open = match listed {
                 Ok(open) => open,
                 Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
                 Err(_) => {
@@ -272,14 +285,6 @@ impl FileTracker {
                     continue;
                 }
             };
-            if let Some(places) = self.watches.as_mut().filter(|_| open.has_git) {
-                // Not every repository has that folder.
-                let _ = places.watch(
-                    &self.root,
-                    &folder.path.join(GIT_INFO_FOLDER),
-                    FolderWatchEventKinds::Names,
-                );
-            }
             for (name, kind) in &open.entries {
                 match kind {
                     EntryKind::File => looked.add(&open, name, folder.path.join(name)),
@@ -310,13 +315,9 @@ impl FileTracker {
     fn drop_unneeded(&mut self) {
         let Self { watches: places, folders, .. } = self;
         if let Some(places) = places {
-            places.retain(|path| folders.contains_key(repository_of_rules(path).unwrap_or(path)));
+            places.retain(|path| {
+                folders.contains_key(repository_of_ignore_rules(path).unwrap_or(path))
+            });
         }
     }
-}
-
-/// Returns the folder of the repository if `folder` is the `.git/info` folder, which contains the
-/// additional ignore rules of that repository.
-fn repository_of_rules(folder: &Path) -> Option<&Path> {
-    folder.ends_with(GIT_INFO_FOLDER).then(|| folder.parent()?.parent()).flatten()
 }

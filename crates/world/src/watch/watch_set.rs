@@ -128,7 +128,7 @@ impl RootWatchSet {
         let Self { watches: places, files: content, listing, .. } = self;
         places.retain(|path| {
             content.needs_folder(path)
-                || listing.as_ref().is_some_and(|listing| listing.contains(path))
+                || listing.as_ref().is_some_and(|listing| listing.needs_folder(path))
         });
     }
 

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fstat;
 
-use super::folder_watches::{FolderWatchError, FolderWatchEventKinds, FolderWatches};
+use super::folder_watches::{
+    FolderWatchError, FolderWatchEventKinds, FolderWatches, contains_ignore_rules,
+    repository_of_ignore_rules,
+};
 use crate::Root;
 use crate::root::{
     DiskWorkMonitor, EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkStartPoint,
@@ -57,8 +60,13 @@ impl WorkspaceListing {
         (listing, is_recent)
     }
 
-    /// Returns `true` if the folder at `path` belongs to the listing.
-    pub(super) fn contains(&self, path: &Path) -> bool {
+    /// Returns `true` if the folder at `path` belongs to the listing, or has ignore rules of one
+    /// that does.
+    pub(super) fn needs_folder(&self, path: &Path) -> bool {
+        self.contains(repository_of_ignore_rules(path).unwrap_or(path))
+    }
+
+    fn contains(&self, path: &Path) -> bool {
         self.folders.contains_key(path)
     }
 
@@ -69,10 +77,10 @@ impl WorkspaceListing {
 
     /// Records that `name` appeared in or disappeared from `folder`.
     pub(super) fn note_name_change(&mut self, folder: &Path, name: &OsStr) {
+        self.note_write(folder, name);
         if !self.contains(folder) {
             return;
         }
-        self.note_write(folder, name);
         let path = folder.join(name);
         if self.contains(&path) {
             self.replaced.insert(path);
@@ -82,12 +90,20 @@ impl WorkspaceListing {
 
     /// Records that the entry `name` in `folder` was written.
     pub(super) fn note_write(&mut self, folder: &Path, name: &OsStr) {
-        self.is_stale |= self.contains(folder) && (name == ".gitignore" || name == ".ignore");
+        self.is_stale |= match repository_of_ignore_rules(folder) {
+            Some(repository) => contains_ignore_rules(folder, name) && self.contains(repository),
+            None => {
+                self.contains(folder)
+                    && [".git", ".gitignore", ".ignore"].iter().any(|it| name == *it)
+            }
+        };
     }
 
     /// Records that the folder at `path` was moved or removed.
     pub(super) fn note_folder_gone(&mut self, path: &Path) {
-        if self.contains(path) {
+        if let Some(repository) = repository_of_ignore_rules(path) {
+            self.is_stale |= self.contains(repository);
+        } else if self.contains(path) {
             self.replaced.insert(path.to_owned());
         }
     }
@@ -127,14 +143,16 @@ impl WorkspaceListing {
     /// Refreshes the folder at `path`. Returns `true` if its files have changed.
     fn refresh_folder(&mut self, root: &Root, places: &mut FolderWatches, path: &Path) -> bool {
         let Some(listed) = self.folders.get(path) else { return false };
-        let Some((inner, names, folders)) = read_folder(&listed.folder, root) else {
+        let Some(ReadWorkspaceFolder { inner, names_hash, folders, .. }) =
+            read_folder(&listed.folder, root)
+        else {
             let changed = self.has_files(path);
             self.remove(path);
             return changed;
         };
-        let mut changed = names != listed.names_hash;
+        let mut changed = names_hash != listed.names_hash;
         if let Some(listed) = self.folders.get_mut(path) {
-            listed.names_hash = names;
+            listed.names_hash = names_hash;
         }
         let is_child = |folder: &&PathBuf| folder.parent() == Some(path) && **folder != *path;
         let known = self.folders_below(path).map(|(path, _)| path).filter(is_child);
@@ -194,18 +212,25 @@ impl WorkspaceListing {
                     break;
                 }
             };
-            let looked = read_folder(&folder, root);
+            let mut looked = read_folder(&folder, root);
+            if looked.as_ref().is_some_and(|listed| listed.has_git)
+                && places.watch_ignore_rules(root, &folder.path)
+            {
+                // The rules may have changed between reading and watching them.
+                looked = read_folder(&folder, root);
+            }
             // The time is checked after reading. An earlier change is part of the listing, and only
             // its time shows that it is new.
             let is_changed = |since| {
                 fstat(&handle).is_ok_and(|stat| EntryMeta::from(stat).has_changed_since(since))
             };
             is_recent |= since.is_some_and(is_changed);
-            let Some((inner, names, folders)) = looked else { continue };
+            let Some(ReadWorkspaceFolder { inner, names_hash, folders, .. }) = looked else {
+                continue;
+            };
             let inside = folders.iter().filter_map(|folder| folder.file_name());
             waiting.extend(inside.map(|name| inner.child(&name.to_owned())));
-            self.folders
-                .insert(folder.path.clone(), ListedWorkspaceFolder { folder, names_hash: names });
+            self.folders.insert(folder.path.clone(), ListedWorkspaceFolder { folder, names_hash });
         }
         is_recent
     }
@@ -252,16 +277,26 @@ impl WorkspaceListing {
     }
 }
 
-/// Reads `folder`. Returns the folder with its ignore rules, a hash of its file names, and its
-/// subfolders. `None` if it cannot be read.
-fn read_folder(folder: &WalkFolder, root: &Root) -> Option<(WalkFolder, u64, BTreeSet<PathBuf>)> {
+/// The content of a folder.
+struct ReadWorkspaceFolder {
+    /// The folder with its own ignore rules.
+    inner: WalkFolder,
+    /// A hash of the names of the files in the folder. 0 if there are none.
+    names_hash: u64,
+    /// The paths of the subfolders.
+    folders: BTreeSet<PathBuf>,
+    has_git: bool,
+}
+
+/// Reads `folder`. Returns `None` if it cannot be read.
+fn read_folder(folder: &WalkFolder, root: &Root) -> Option<ReadWorkspaceFolder> {
     // Reading a folder adds its ignore rules, which must happen only once.
     let mut inner = folder.clone();
-    let entries = inner.list(root, WORKSPACE_FILTER, &DiskWorkMonitor::default()).ok()?;
+    let open = inner.open_and_list(root, WORKSPACE_FILTER, &DiskWorkMonitor::default()).ok()?;
     let mut hasher = DefaultHasher::new();
     let mut files = 0_u64;
     let mut folders = BTreeSet::new();
-    for (name, kind) in &entries {
+    for (name, kind) in &open.entries {
         match kind {
             EntryKind::File => {
                 name.hash(&mut hasher);
@@ -273,6 +308,6 @@ fn read_folder(folder: &WalkFolder, root: &Root) -> Option<(WalkFolder, u64, BTr
             EntryKind::Symlink | EntryKind::Other => {}
         }
     }
-    let names = if files == 0 { 0 } else { hasher.finish() | 1 };
-    Some((inner, names, folders))
+    let names_hash = if files == 0 { 0 } else { hasher.finish() | 1 };
+    Some(ReadWorkspaceFolder { inner, names_hash, folders, has_git: open.has_git })
 }

@@ -77,6 +77,30 @@ fn a_saved_function_is_found_for_every_way_of_saving() {
     });
 }
 
+#[test]
+fn a_search_follows_the_ignore_rules_of_git_when_their_folder_appears_or_disappears() {
+    let workspace = TempWorkspace::new().file("z/deep.rs", "fn nyala() {}\n");
+    over_both(&workspace, |client| {
+        let found = |client: &mut TestMcpClient| -> Vec<String> {
+            let results = search(client, json!({ "query": "nyala" }));
+            paths(&results).into_iter().map(str::to_owned).collect()
+        };
+        fs::create_dir(workspace.path(".git")).unwrap();
+        assert_eq!(found(client), ["z/deep.rs"]);
+        for _ in 0..2 {
+            workspace.put(".git/info/exclude", "z/\n");
+            assert_eq!(found(client), [""; 0]);
+            fs::remove_dir_all(workspace.path(".git/info")).unwrap();
+            assert_eq!(found(client), ["z/deep.rs"]);
+        }
+        workspace.put(".git/info/exclude", "z/\n");
+        assert_eq!(found(client), [""; 0]);
+        fs::rename(workspace.path(".git/info"), workspace.path(".git/other")).unwrap();
+        assert_eq!(found(client), ["z/deep.rs"]);
+        fs::remove_dir_all(workspace.path(".git")).unwrap();
+    });
+}
+
 /// Largest median time until a search finds a saved file. The benchmark measures the exact time.
 /// The tests only check that no timer delays it.
 const SOON: Duration = Duration::from_secs(1);

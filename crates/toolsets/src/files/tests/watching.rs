@@ -316,6 +316,23 @@ async fn the_list_is_notified_only_if_files_appear_or_disappear() {
 }
 
 #[tokio::test]
+async fn the_list_is_notified_when_the_ignore_rules_of_git_select_other_files() {
+    let mut it = WatchedWorkspace::new();
+    it.space.put("z/deep.rs", "");
+    fs::create_dir(it.space.ws.join(".git")).unwrap();
+    let _watch = it.watch_list().await;
+    let info = it.space.ws.join(".git/info");
+    it.space.put(".git/info/exclude", "z/\n");
+    it.expect_list_change().await;
+    it.space.put(".git/info/exclude", "y/\n");
+    it.expect_list_change().await;
+    it.space.put(".git/info/exclude", "z/\n");
+    it.expect_list_change().await;
+    fs::rename(&info, it.space.ws.join(".git/other")).unwrap();
+    it.expect_list_change().await;
+}
+
+#[tokio::test]
 async fn a_file_stays_watched_after_the_list_watch_ends() {
     let mut it = WatchedWorkspace::new();
     it.space.put("d/f", "");
