@@ -133,6 +133,7 @@ impl InputMemoryBudget {
     }
 
     /// Creates a reservation of 0 bytes for a new message of `owner`.
+    #[inline]
     pub fn open_share(&self, owner: InputMemoryOwner) -> InputMemoryReservation {
         let evicted = CancellationToken::new();
         let mut state = lock_mutex(&self.0.state);
@@ -181,6 +182,7 @@ impl InputMemoryBudgetInner {
     /// Reserves memory for `bytes` more bytes of the message `number`, and may evict incomplete
     /// messages for this. Returns `None` if the message must wait for memory, or an error if the
     /// message must be dropped. If the message has already `waited`, it does not wait again.
+    #[inline]
     fn try_take(
         &self,
         number: u64,
@@ -221,6 +223,7 @@ impl InputMemoryBudgetInner {
 
     /// Returns the memory limit for all owners together, in bytes. The limit is higher for an owner
     /// that would use only a few bytes (`own`).
+    #[inline]
     fn all_max_for(&self, own: usize) -> usize {
         match own <= self.all_max / SMALL_SHARE_DIVISOR {
             true => self.all_max + self.all_max / RESERVE_DIVISOR,
@@ -230,10 +233,12 @@ impl InputMemoryBudgetInner {
 }
 
 impl InputMemoryState {
+    #[inline]
     fn owner_bytes(&self, holder: &InputMemoryOwner) -> usize {
         self.bytes_by_owner.get(holder).copied().unwrap_or_default()
     }
 
+    #[inline]
     fn grow(&mut self, number: u64, holder: &InputMemoryOwner, bytes: usize) {
         self.bytes_total += bytes;
         *self.bytes_by_owner.entry(holder.clone()).or_default() += bytes;
@@ -244,6 +249,7 @@ impl InputMemoryState {
 
     /// Returns the largest incomplete message of `holder`, or of the owner with the most memory if
     /// `holder` is `None`. The message `asking`, which needs memory, counts even if it is empty.
+    #[inline]
     fn largest(
         &self,
         holder: Option<&InputMemoryOwner>,
@@ -269,10 +275,12 @@ impl InputMemoryState {
 
     /// Returns the memory of all messages in bytes, including evicted messages that are not yet
     /// dropped.
+    #[inline]
     fn bytes_with_evicted(&self) -> usize {
         self.bytes_total + self.evicted.values().sum::<usize>()
     }
 
+    #[inline]
     fn remove(&mut self, number: u64) -> Option<ReservedMessageMemory> {
         let body = self.bodies.remove(&number)?;
         self.bytes_total -= body.bytes;
@@ -310,12 +318,14 @@ impl InputMemoryReservation {
     ///
     /// # Errors
     /// Fails if this message must be dropped.
+    #[inline]
     pub fn grow_at_once(&self, bytes: usize) -> Result<(), InputMemoryFull> {
         self.memory.0.try_take(self.number, bytes, true).unwrap_or(Err(InputMemoryFull))
     }
 
     /// Returns true if this message was evicted and must be dropped, because other messages need
     /// its memory.
+    #[inline]
     pub fn is_evicted(&self) -> bool {
         self.evicted.is_cancelled()
     }
@@ -334,6 +344,7 @@ impl InputMemoryReservation {
 
     /// Marks that all bytes of the message have arrived. If memory is needed, messages of the same
     /// owner that are still arriving are then dropped first.
+    #[inline]
     pub fn mark_received(&self) {
         if let Some(body) = lock_mutex(&self.memory.0.state).bodies.get_mut(&self.number) {
             body.is_received = true;
@@ -344,6 +355,7 @@ impl InputMemoryReservation {
     ///
     /// # Errors
     /// Fails if this message was evicted before and must be dropped.
+    #[inline]
     pub fn mark_complete(&self) -> Result<(), InputMemoryFull> {
         let mut state = lock_mutex(&self.memory.0.state);
         let body = state.bodies.get_mut(&self.number).ok_or(InputMemoryFull)?;
@@ -353,6 +365,7 @@ impl InputMemoryReservation {
 }
 
 impl Drop for InputMemoryReservation {
+    #[inline]
     fn drop(&mut self) {
         let mut state = lock_mutex(&self.memory.0.state);
         let bytes = match state.remove(self.number) {

@@ -32,6 +32,7 @@ const MESSAGES_MAX: usize = 4;
 
 /// Returns about how many bytes the values of the JSON text `message` take in memory. The estimate
 /// is limited to a multiple of `message_bytes_max`, the maximum size of a message.
+#[inline]
 pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
     let bytes_max = message_bytes_max.saturating_mul(MESSAGES_MAX);
     let mut bytes = ITEM_BYTES.saturating_add(message.len().saturating_mul(TEXT_COPIES));
@@ -54,6 +55,7 @@ pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
 
 /// Returns about how many bytes of memory the lists and objects in `outside` take. `outside` is a
 /// piece of JSON text between two strings.
+#[inline]
 fn structure_bytes(outside: &[u8]) -> usize {
     let mut bytes: usize = 0;
     for (at, byte) in outside.iter().enumerate() {
@@ -71,6 +73,7 @@ fn structure_bytes(outside: &[u8]) -> usize {
 }
 
 /// Returns about how many bytes of memory `value` takes, whose depth the parser has limited.
+#[inline]
 pub fn json_value_bytes(value: &Value) -> usize {
     let bytes = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,

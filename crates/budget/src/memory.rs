@@ -27,6 +27,7 @@ impl MemoryBudget {
     }
 
     /// Reserves `bytes` of memory. Returns `None` if fewer bytes are left.
+    #[inline]
     pub fn try_take(&self, bytes: u64) -> Option<MemoryReservation> {
         let Self(account) = self;
         let take = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= account.bytes_max);
@@ -36,6 +37,7 @@ impl MemoryBudget {
 }
 
 impl Drop for MemoryReservation {
+    #[inline]
     fn drop(&mut self) {
         self.account.bytes_taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }

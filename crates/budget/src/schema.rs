@@ -86,6 +86,7 @@ impl BoundedSchemaValidator {
     ///
     /// # Errors
     /// Describes why the check would cost too much.
+    #[inline]
     pub fn check(&self, value: &Value) -> Result<bool, String> {
         self.check_cost(&JsonValueSize::measure(value))?;
         forget_unfinished();
@@ -95,6 +96,7 @@ impl BoundedSchemaValidator {
 
     /// Returns true if [`check`](Self::check) of `value` needs no patterns and at most
     /// `comparisons_max` comparisons.
+    #[inline]
     pub fn is_cheap_for(&self, value: &Value, comparisons_max: u64) -> bool {
         let values_max = comparisons_max / self.size.weight.max(1);
         self.size.patterns.count == 0 && has_json_values_at_most(value, &mut { values_max })
@@ -102,6 +104,7 @@ impl BoundedSchemaValidator {
 
     /// Returns true if a pattern (regular expression) of the schema has look-around or
     /// back-references, so that a match may take many steps.
+    #[inline]
     pub fn may_backtrack(&self) -> bool {
         self.size.patterns.backtracks
     }
@@ -142,6 +145,7 @@ impl BoundedSchemaValidator {
         &self.validator
     }
 
+    #[inline]
     fn check_cost(&self, value: &JsonValueSize) -> Result<(), String> {
         let comparisons = value.values.saturating_mul(self.size.weight);
         if comparisons > COMPARISONS_MAX {
@@ -176,12 +180,14 @@ impl BoundedSchemaValidator {
 
 impl JsonValueSize {
     /// Measures the JSON `value`, whose depth the parser has limited.
+    #[inline]
     fn measure(value: &Value) -> Self {
         let mut size = Self::default();
         size.add(value, 0);
         size
     }
 
+    #[inline]
     fn add(&mut self, value: &Value, depth: u32) {
         self.values += 1;
         match value {
