@@ -269,8 +269,8 @@ impl FileTracker {
             }
             let mut inner = folder.clone();
             let mut listed = inner.list_opened(handle, WORKSPACE_FILTER, watch);
-            let repository = listed.as_ref().is_ok_and(|open| open.has_git && self.is_whole);
-            if let Some(places) = self.watches.as_mut().filter(|_| repository)
+            let is_watched = listed.as_ref().is_ok_and(|open| open.has_git && self.is_whole);
+            if let Some(places) = self.watches.as_mut().filter(|_| is_watched)
                 && places.watch_ignore_rules(&self.root, &folder.path)
             {
                 // The rules may have changed between reading and watching them.

@@ -285,6 +285,7 @@ struct ReadWorkspaceFolder {
     names_hash: u64,
     /// The paths of the subfolders.
     folders: BTreeSet<PathBuf>,
+    /// `true` if the folder has an entry `.git`.
     has_git: bool,
 }
 
