@@ -15,8 +15,8 @@ use toolgate_net::spawn_blocking;
 /// pages of such a block return to the system when the block is freed.
 const OWN_PAGES_BYTES_MIN: usize = 4 << 20;
 /// Size in bytes of the free memory at the end of a heap from which the allocator returns that
-/// memory to the system (`M_TRIM_THRESHOLD`). With half of this
-/// size, each write to the search index would return its memory and take it again.
+/// memory to the system (`M_TRIM_THRESHOLD`). With half of this size, each write to the search index
+/// would return its memory and take it again.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_BYTES_MIN: libc::c_int = 16 << 20;
 /// Number of allocator heaps (arenas) for each processor. All threads share the heaps.
