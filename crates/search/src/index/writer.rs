@@ -164,7 +164,7 @@ impl SearchIndexWriter {
         let mut written = Vec::with_capacity(document.chunks.len() + 2);
         written.push(UserOperation::Delete(delete));
         let file = fields.file_document(document).map_err(unwritten)?;
-        written.push(UserOperation::Add(QueuedIndexDocument { document: file, _room: None }));
+        written.push(UserOperation::Add(QueuedIndexDocument::new(file, None)));
         let mut waiting = Vec::with_capacity(document.chunks.len());
         let mut number = 0;
         for chunk in document.chunks {
@@ -185,7 +185,7 @@ impl SearchIndexWriter {
         self.queue.wait_for_room(waiting.iter().map(|(_, bytes)| bytes).sum())?;
         written.extend(waiting.into_iter().map(|(document, bytes)| {
             let room = IndexBacklog::reserve(&self.queue, bytes);
-            UserOperation::Add(QueuedIndexDocument { document, _room: Some(room) })
+            UserOperation::Add(QueuedIndexDocument::new(document, Some(room)))
         }));
         let sent = self.active_writer()?.writer.run(written);
         if sent.is_err() {
@@ -361,9 +361,15 @@ impl Drop for IndexBacklogReservation {
 }
 
 /// A document in the queue of texts to index, with its reserved space.
-struct QueuedIndexDocument {
-    document: TantivyDocument,
-    _room: Option<IndexBacklogReservation>,
+///
+/// This value is a pointer, so that it is small: after each commit, tantivy creates a queue with room
+/// for 40,000 of these values, and writes to all pages of the queue.
+struct QueuedIndexDocument(Box<(TantivyDocument, Option<IndexBacklogReservation>)>);
+
+impl QueuedIndexDocument {
+    fn new(document: TantivyDocument, room: Option<IndexBacklogReservation>) -> Self {
+        Self(Box::new((document, room)))
+    }
 }
 
 impl tantivy::Document for QueuedIndexDocument {
@@ -371,10 +377,10 @@ impl tantivy::Document for QueuedIndexDocument {
     type FieldsValuesIter<'d> = Box<dyn Iterator<Item = (Field, CompactDocValue<'d>)> + 'd>;
 
     fn iter_fields_and_values(&self) -> Self::FieldsValuesIter<'_> {
-        Box::new(self.document.iter_fields_and_values())
+        Box::new(self.0.0.iter_fields_and_values())
     }
 
     fn into_tantivy_document(self) -> TantivyDocument {
-        self.document
+        self.0.0
     }
 }
