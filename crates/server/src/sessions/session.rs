@@ -210,8 +210,8 @@ impl ClientSession {
         lock_mutex(&self.conversation).read(frame)
     }
 
-    /// Parses one message of the client. If the message is long, or another message of the session
-    /// is being parsed, a thread of low priority parses the message, so that no other call waits.
+    /// Parses one message of the client. If the message is long, or a long message of the session is
+    /// being parsed, a thread of low priority parses the message, so that no other call waits.
     pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> ParsedFrame {
         if frame.body.len() <= DIRECT_FRAME_BYTES_MAX
             && let Some(mut conversation) = try_lock_mutex(&self.conversation)
