@@ -38,7 +38,11 @@ use crate::sandbox::LeftoverPlaceholders;
 /// The longest time that killing all processes with a server's mark may take.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause after killing processes, before the next scan for more.
+/// The longest time for which the keeper tries to remove placeholder folders that are locked.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause after killing processes, before the next scan for more. Also the pause between two
+/// attempts to remove placeholder folders.
 const SCAN_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -227,7 +231,19 @@ fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&Lefto
     watch_lifeline(lifeline, mark);
     kill_all_marked(mark);
     if let (Some(leftovers), Some(workspace)) = (leftovers, workspace) {
-        leftovers.remove_at(workspace);
+        remove_leftovers(leftovers, workspace);
+    }
+}
+
+/// Removes the placeholder folders `leftovers` in `workspace`. Leaves those that other servers
+/// still need after [`REMOVE_TIMEOUT`].
+///
+/// A single attempt is not enough. The kernel closes the files of a killed server one after the
+/// other, so the server may still have locks on the placeholders after its pipe is closed.
+fn remove_leftovers(leftovers: &LeftoverPlaceholders, workspace: BorrowedFd<'_>) {
+    let started = Instant::now();
+    while !leftovers.remove_at(workspace) && started.elapsed() < REMOVE_TIMEOUT {
+        let _ = poll(&mut [], Some(&SCAN_PAUSE));
     }
 }
 
@@ -344,14 +360,17 @@ fn has_ended(handle: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::{Child, Command, ExitStatus};
+    use std::thread;
 
     use rustix::process::{getpid, kill_process};
 
     use super::super::ProcessRunner;
     use super::*;
+    use crate::sandbox::{Sandbox, SandboxPaths, SandboxSettings};
 
     /// A long-running program for tests. Dropping this value kills the program.
     struct SleepingProgram(Child);
@@ -439,6 +458,31 @@ mod tests {
         let mut own = SleepingProgram::with_mark(mark);
         assert_eq!(own.wait().signal(), Some(libc::SIGKILL));
         assert!(foreign.is_alive());
+    }
+
+    #[test]
+    fn a_placeholder_is_removed_although_the_ended_server_unlocks_it_late() {
+        let workspace = tempfile::tempdir().unwrap();
+        let paths = SandboxPaths { guarded: vec![".git".to_owned()], ..SandboxPaths::default() };
+        let sandbox =
+            Sandbox::disabled().with_settings(&SandboxSettings::default(), paths).unwrap();
+        let leftovers = sandbox.leftovers(workspace.path()).unwrap();
+        let name = workspace.path().join(".git");
+        fs::create_dir(&name).unwrap();
+        fs::set_permissions(&name, Permissions::from_mode(0o555)).unwrap();
+        let locked = File::open(&name).unwrap();
+        locked.lock_shared().unwrap();
+        let mark = ServerProcessMark::random().unwrap();
+        let mut keeper =
+            ProcessKeeperHandle::new(mark, Some(leftovers), ProcessKeeperPipe::default());
+        running_keeper(&mut keeper);
+        let ended = thread::spawn(move || drop(keeper));
+        // If the keeper is late and finds no lock, this test passes as well.
+        thread::sleep(Duration::from_millis(200));
+        assert!(name.exists());
+        drop(locked);
+        ended.join().unwrap();
+        assert!(!name.exists());
     }
 
     #[test]

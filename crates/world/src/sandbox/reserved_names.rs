@@ -274,12 +274,13 @@ fn is_being_made(stat: &Stat) -> bool {
         && stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Removes the placeholder `folder` at `name`, unless another server needs it.
+/// Removes the placeholder `folder` at `name`, unless another server needs it. Returns `false` if
+/// another server needs it.
 fn remove_placeholder(
     workspace: BorrowedFd<'_>,
     name: impl rustix::path::Arg + Copy,
     folder: &OwnedFd,
-) {
+) -> bool {
     // If two servers release it at once, the later one removes it: an attempt to lock exclusively
     // gives up the shared lock.
     let is_ours = flock(folder, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
@@ -288,6 +289,7 @@ fn remove_placeholder(
         // This call removes only empty folders.
         let _ = unlinkat(workspace, name, AtFlags::REMOVEDIR);
     }
+    is_ours
 }
 
 impl Drop for FileNameReservation {
@@ -335,15 +337,18 @@ impl LeftoverPlaceholders {
         self.remove_at(self.workspace.as_fd());
     }
 
-    /// Removes the placeholders through the descriptor `workspace`. Makes system calls only.
-    pub(crate) fn remove_at(&self, workspace: BorrowedFd<'_>) {
+    /// Removes the placeholders through the descriptor `workspace`, except those that a server
+    /// needs. Returns `true` if no placeholder is left. Makes system calls only.
+    pub(crate) fn remove_at(&self, workspace: BorrowedFd<'_>) -> bool {
+        let mut is_none_left = true;
         for name in &self.names {
             let name: &CStr = name;
             let Ok(folder) = open_folder(workspace, name) else { continue };
             if fstat(&folder).is_ok_and(|stat| is_placeholder(&stat)) {
-                remove_placeholder(workspace, name, &folder);
+                is_none_left &= remove_placeholder(workspace, name, &folder);
             }
         }
+        is_none_left
     }
 }
 
