@@ -29,6 +29,10 @@ use tantivy::directory::{
 
 /// Largest size, in bytes, of an index file that is read completely into memory and then closed.
 const SMALL_FILE_BYTES_MAX: usize = 64 << 10;
+/// Name of the file in which tantivy stores the list of the files that it may delete.
+const FILE_LIST: &str = ".managed.json";
+/// Minimum length of the names of a segment's files without their extension, in bytes.
+const SEGMENT_NAME_BYTES_MIN: usize = 32;
 /// Number of bytes that are read at a time to verify an index file.
 const PIECE_BYTES: usize = 128 << 10;
 /// Longest wait for an index lock that other processes keep briefly.
@@ -79,9 +83,17 @@ impl IndexDirectory {
         })
     }
 
-    /// Lists the names of the files in the index folder. Fails if the folder is unreadable.
-    pub(super) fn file_names(&self) -> io::Result<Vec<PathBuf>> {
-        fs::read_dir(&self.inner.path)?.map(|entry| Ok(entry?.file_name().into())).collect()
+    /// Lists the names of the index segments' files in the folder. Fails if the folder is
+    /// unreadable.
+    pub(super) fn segment_file_names(&self) -> io::Result<Vec<PathBuf>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.inner.path)? {
+            let name = PathBuf::from(entry?.file_name());
+            if name.file_stem().is_some_and(|it| it.len() >= SEGMENT_NAME_BYTES_MIN) {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     fn file_path(&self, name: &Path) -> PathBuf {
@@ -264,7 +276,14 @@ impl Directory for IndexDirectory {
         Ok(BufWriter::new(Box::new(IndexFileWriter(file))))
     }
 
+    /// Reads a file. The list of the files that tantivy may delete has all files of segments, and
+    /// is not stored: tantivy would replace it before each new file.
     fn atomic_read(&self, name: &Path) -> Result<Vec<u8>, OpenReadError> {
+        if name == Path::new(FILE_LIST) {
+            let names = self.segment_file_names();
+            let list = names.and_then(|names| Ok(serde_json::to_vec(&names)?));
+            return list.map_err(|err| read_error(err, name));
+        }
         let mut bytes = Vec::new();
         let read =
             File::open(self.file_path(name)).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -273,6 +292,9 @@ impl Directory for IndexDirectory {
     }
 
     fn atomic_write(&self, name: &Path, bytes: &[u8]) -> io::Result<()> {
+        if name == Path::new(FILE_LIST) {
+            return Ok(());
+        }
         write_atomically(&self.file_path(name), bytes)
     }
 

@@ -306,9 +306,8 @@ fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
     let locked = folder.acquire_lock(&META_LOCK);
     let _locked = locked.map_err(|err| IndexError::Failed(err.to_string()))?;
     let living = index.inner.words.load_metas()?.list_segment_files();
-    for name in folder.file_names()? {
-        let is_ours = name.file_stem().is_some_and(|it| it.len() >= 32);
-        if is_ours && !living.contains(&name) {
+    for name in folder.segment_file_names()? {
+        if !living.contains(&name) {
             // A file that cannot be deleted is tried again the next time.
             drop(folder.delete(&name));
         }
