@@ -9,6 +9,7 @@ mod directory;
 mod schema;
 mod segment;
 mod writer;
+mod small_commit;
 mod snapshot;
 mod lexical;
 mod allowed_documents;

@@ -14,6 +14,7 @@ use tantivy::schema::document::CompactDocValue;
 use tantivy::{FutureResult, IndexWriter, SegmentMeta, TantivyDocument, TantivyError, Term};
 
 use super::schema::PATH_BYTES_MAX;
+use super::small_commit::{DocumentChange, SmallCommit};
 use super::{IndexError, IndexWriteLock, SearchIndex, catch_panics};
 use crate::document::borrow_texts;
 use crate::{ChunkHash, IndexDocument, static_model};
@@ -27,8 +28,11 @@ const QUEUED_BYTES_MAX: usize = 4 << 20;
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// Number of the built-in model's vectors that are written at once.
 const VECTORS_BUFFERED_MAX: usize = 8_192;
-/// Minimum number of index segments of similar size that are merged to a larger segment.
-const MERGED_SEGMENTS_MIN: usize = 3;
+/// Minimum number of index segments of similar size that are merged to a larger segment while
+/// changes follow each other. Merges compete with searches for the processor.
+const BUSY_MERGED_SEGMENTS_MIN: usize = 8;
+/// Minimum number of index segments of similar size that are merged while no change is expected.
+const IDLE_MERGED_SEGMENTS_MIN: usize = 3;
 /// Number of documents up to which index segments count as similar in size.
 const SMALL_SEGMENT_DOCUMENTS: u32 = 1_000;
 /// Share of deleted documents, from 0 to 1, above which an index segment is rewritten.
@@ -44,6 +48,8 @@ pub struct SearchIndexWriter {
     queue: Arc<IndexBacklog>,
     /// Vectors by the built-in model that wait to be written.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
+    /// The changes since the last commit. `None` if they are many: then `active` writes them.
+    small_commit: Option<SmallCommit>,
     is_changed: bool,
     /// Error of a merge of index segments that failed after a successful commit.
     merge_error: Option<IndexError>,
@@ -62,18 +68,14 @@ type SegmentMergeFuture = FutureResult<Option<SegmentMeta>>;
 impl SearchIndexWriter {
     pub(super) fn new(index: SearchIndex, right: IndexWriteLock) -> Result<Self, IndexError> {
         delete_leftovers(&index)?;
-        let queue = Arc::default();
-        let vectors = Vec::new();
-        let working = None;
-        let is_changed = false;
-        let unmerged = None;
         Ok(Self {
-            active: working,
+            active: None,
             index,
-            queue,
-            vectors,
-            is_changed,
-            merge_error: unmerged,
+            queue: Arc::default(),
+            vectors: Vec::new(),
+            small_commit: Some(SmallCommit::default()),
+            is_changed: false,
+            merge_error: None,
             _lock: right,
         })
     }
@@ -90,34 +92,28 @@ impl SearchIndexWriter {
 
     /// Deletes the document at `path` from the index. Fails if the index cannot be written.
     pub fn remove(&mut self, path: &str) -> Result<(), IndexError> {
-        catch_panics(|| {
-            let term = Term::from_field_text(self.index.inner.fields.path, path);
-            self.active_writer()?.writer.delete_term(term);
-            self.is_changed = true;
-            Ok(())
-        })
+        let change = DocumentChange { path: path.to_owned(), entries: Vec::new() };
+        catch_panics(|| self.add_change(change))
     }
 
     /// Makes all changes since the last commit visible. If the process is killed, the last commit
     /// stays. If the commit fails, all changes are lost and none of them becomes visible.
     pub fn commit(&mut self) -> Result<(), IndexError> {
-        catch_panics(|| {
-            if let Some(err) = self.merge_error.take() {
-                return Err(err);
+        if let Some(err) = self.merge_error.take() {
+            return Err(err);
+        }
+        if self.is_changed {
+            let done = catch_panics(|| self.commit_changes());
+            self.small_commit = Some(SmallCommit::default());
+            if done.is_err() {
+                self.active = None;
             }
-            if self.is_changed {
-                self.write_vectors()?;
-                let done = self.active_writer()?.writer.commit();
-                if done.is_err() {
-                    self.active = None;
-                }
-                done?;
-                self.is_changed = false;
-            }
-            // The commit succeeded, so a failed merge is reported by the next call.
-            self.merge_error = catch_panics(|| self.merge()).err();
-            Ok(())
-        })
+            done?;
+            self.is_changed = false;
+        }
+        // The commit succeeded, so a failed merge is reported by the next call.
+        self.merge_error = catch_panics(|| self.merge(BUSY_MERGED_SEGMENTS_MIN)).err();
+        Ok(())
     }
 
     /// Adds vectors of the configured model. Each vector applies to every chunk with its hash. The
@@ -137,11 +133,12 @@ impl SearchIndexWriter {
         self.commit()?;
         self.merge_error.take().map_or(Ok(()), Err)?;
         catch_panics(|| {
+            self.merge(IDLE_MERGED_SEGMENTS_MIN)?;
             while let Some(working) = &mut self.active {
                 match working.merging.take() {
                     Some(merging) => {
                         wait_for_merge(merging)?;
-                        self.merge()?;
+                        self.merge(IDLE_MERGED_SEGMENTS_MIN)?;
                     }
                     None => self.active = None,
                 }
@@ -160,12 +157,8 @@ impl SearchIndexWriter {
         let fields = self.index.inner.fields;
         let known = self.index.inner.static_vectors.snapshot();
         let unwritten = |err: serde_json::Error| IndexError::Failed(err.to_string());
-        let delete = Term::from_field_text(fields.path, document.path);
-        let mut written = Vec::with_capacity(document.chunks.len() + 2);
-        written.push(UserOperation::Delete(delete));
-        let file = fields.file_document(document).map_err(unwritten)?;
-        written.push(UserOperation::Add(QueuedIndexDocument::new(file, None)));
-        let mut waiting = Vec::with_capacity(document.chunks.len());
+        let mut entries = Vec::with_capacity(document.chunks.len() + 1);
+        entries.push((fields.file_document(document).map_err(unwritten)?, 0));
         let mut number = 0;
         for chunk in document.chunks {
             let texts = document.texts(chunk);
@@ -180,22 +173,62 @@ impl SearchIndexWriter {
             let bytes: usize = texts.iter().map(|it| it.len()).sum();
             let chunk =
                 fields.chunk_document(document, number, chunk, &texts, hash).map_err(unwritten)?;
-            waiting.push((chunk, bytes));
+            entries.push((chunk, bytes));
         }
-        self.queue.wait_for_room(waiting.iter().map(|(_, bytes)| bytes).sum())?;
-        written.extend(waiting.into_iter().map(|(document, bytes)| {
+        self.add_change(DocumentChange { path: document.path.to_owned(), entries })?;
+        if self.vectors.len() >= VECTORS_BUFFERED_MAX {
+            self.write_vectors()?;
+        }
+        Ok(())
+    }
+
+    /// Adds `change` to the next commit. Fails if the index cannot be written.
+    fn add_change(&mut self, change: DocumentChange) -> Result<(), IndexError> {
+        let changes = match self.small_commit.take() {
+            None => vec![change],
+            Some(mut small) => {
+                small.push(change);
+                if !small.is_too_large() {
+                    self.small_commit = Some(small);
+                    self.is_changed = true;
+                    return Ok(());
+                }
+                small.into_changes()
+            }
+        };
+        changes.into_iter().try_for_each(|change| self.send_change(change))?;
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Sends `change` to the background thread that writes the words. Fails if it cannot write.
+    fn send_change(&mut self, change: DocumentChange) -> Result<(), IndexError> {
+        let DocumentChange { path, entries } = change;
+        self.queue.wait_for_room(entries.iter().map(|(_, bytes)| bytes).sum())?;
+        let mut operations = Vec::with_capacity(entries.len() + 1);
+        let delete = Term::from_field_text(self.index.inner.fields.path, &path);
+        operations.push(UserOperation::Delete(delete));
+        operations.extend(entries.into_iter().map(|(entry, bytes)| {
             let room = IndexBacklog::reserve(&self.queue, bytes);
-            UserOperation::Add(QueuedIndexDocument::new(document, Some(room)))
+            UserOperation::Add(QueuedIndexDocument::new(entry, room))
         }));
-        let sent = self.active_writer()?.writer.run(written);
+        let sent = self.active_writer()?.writer.run(operations);
         if sent.is_err() {
             self.active = None;
         }
         sent?;
-        self.is_changed = true;
-        if self.vectors.len() >= VECTORS_BUFFERED_MAX {
-            self.write_vectors()?;
+        Ok(())
+    }
+
+    fn commit_changes(&mut self) -> Result<(), IndexError> {
+        self.write_vectors()?;
+        let small_commit = self.small_commit.take();
+        let index = self.index.clone();
+        let writer = &mut self.active_writer()?.writer;
+        if let Some(small_commit) = small_commit {
+            small_commit.write(&index.inner.words, index.inner.fields.path, writer)?;
         }
+        writer.commit()?;
         Ok(())
     }
 
@@ -221,9 +254,9 @@ impl SearchIndexWriter {
         Ok(())
     }
 
-    /// Merges index segments in the background, if there are too many. Fails if the index cannot be
-    /// read.
-    fn merge(&mut self) -> Result<(), IndexError> {
+    /// Merges index segments in the background, if at least `segments_min` are similar in size.
+    /// Fails if the index cannot be read.
+    fn merge(&mut self, segments_min: usize) -> Result<(), IndexError> {
         let Some(working) = &mut self.active else { return Ok(()) };
         if let Some(merging) = &mut working.merging {
             match merging.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -235,7 +268,9 @@ impl SearchIndexWriter {
             }
         }
         let segments = self.index.inner.words.searchable_segment_metas()?;
-        if let Some(few) = merge_policy().compute_merge_candidates(&segments).into_iter().next() {
+        if let Some(few) =
+            merge_policy(segments_min).compute_merge_candidates(&segments).into_iter().next()
+        {
             working.merging = Some(Box::pin(working.writer.merge(&few.0)));
         }
         Ok(())
@@ -291,9 +326,9 @@ fn check_merge(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), Index
     }
 }
 
-fn merge_policy() -> LogMergePolicy {
+fn merge_policy(segments_min: usize) -> LogMergePolicy {
     let mut policy = LogMergePolicy::default();
-    policy.set_min_num_segments(MERGED_SEGMENTS_MIN);
+    policy.set_min_num_segments(segments_min);
     policy.set_min_layer_size(SMALL_SEGMENT_DOCUMENTS);
     policy.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
     policy
@@ -363,10 +398,10 @@ impl Drop for IndexBacklogReservation {
 ///
 /// This value is a pointer, so that it is small: after each commit, tantivy creates a queue with room
 /// for 40,000 of these values, and writes to all pages of the queue.
-struct QueuedIndexDocument(Box<(TantivyDocument, Option<IndexBacklogReservation>)>);
+struct QueuedIndexDocument(Box<(TantivyDocument, IndexBacklogReservation)>);
 
 impl QueuedIndexDocument {
-    fn new(document: TantivyDocument, room: Option<IndexBacklogReservation>) -> Self {
+    fn new(document: TantivyDocument, room: IndexBacklogReservation) -> Self {
         Self(Box::new((document, room)))
     }
 }

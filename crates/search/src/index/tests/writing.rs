@@ -1,8 +1,11 @@
 //! Tests of writing to an index: large documents, failed commits, and the documents that readers
 //! see.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
 
 use super::super::directory::IndexDirectory;
 use super::*;
@@ -20,6 +23,89 @@ fn a_document_larger_than_the_queue_is_indexed() {
     let now = index.snapshot().unwrap();
     let counts = now.counts();
     assert_eq!((counts.documents, counts.chunks, find(&now, "beta").len()), (2, 301, 1));
+}
+
+/// A change of one of a few documents, and whether a commit follows.
+#[derive(Debug, Clone)]
+struct TestChange {
+    document: u8,
+    /// Number of words of the new text. `None` if the document is removed.
+    word_count: Option<usize>,
+    is_committed: bool,
+}
+
+fn test_change() -> impl Strategy<Value = TestChange> {
+    // More than some ten thousand words are too many for a small commit.
+    let word_count = prop_oneof![4 => 1..20_usize, 1 => 60_000..70_000_usize];
+    let word_count = prop::option::weighted(0.8, word_count);
+    (0..5_u8, word_count, any::<bool>()).prop_map(|(document, word_count, is_committed)| {
+        TestChange { document, word_count, is_committed }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn an_index_has_the_last_version_of_each_document_after_any_changes(
+        changes in prop::collection::vec(test_change(), 1..15),
+    ) {
+        let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
+        let mut writer = index.writer().unwrap().unwrap();
+        let mut expected = BTreeMap::new();
+        for (letter, change) in ('a'..='z').zip(changes) {
+            let path = format!("{}.txt", change.document);
+            let word = format!("version{letter}");
+            match change.word_count {
+                Some(count) => {
+                    let text = format!("{word}{}", " more".repeat(count));
+                    TestDocument::new(&path, &text, &[]).put(&mut writer, word.as_bytes());
+                    expected.insert(path, word);
+                }
+                None => {
+                    writer.remove(&path).unwrap();
+                    expected.remove(&path);
+                }
+            }
+            if change.is_committed {
+                writer.commit().unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        let now = index.snapshot().unwrap();
+        let documents = now.documents().unwrap().into_iter();
+        let documents: BTreeMap<String, String> = documents
+            .map(|(path, version)| (path, String::from_utf8(version.fingerprint).unwrap()))
+            .collect();
+        prop_assert_eq!(&documents, &expected);
+        prop_assert_eq!(now.counts().chunks, expected.len() as u64);
+        for (path, word) in &expected {
+            let found = find(&now, word);
+            prop_assert_eq!(paths(&found), [path.as_str()]);
+        }
+    }
+}
+
+#[test]
+fn files_of_merged_segments_are_deleted_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    for start in 0..3 {
+        let (index, _) = SearchIndex::open(IndexLocation::Folder(folder.path()), None).unwrap();
+        let mut writer = index.writer().unwrap().unwrap();
+        for number in 0..10 {
+            let path = format!("{number}.txt");
+            TestDocument::new(&path, &format!("start{start}"), &[]).put(&mut writer, b"1");
+            writer.commit().unwrap();
+        }
+        writer.finish().unwrap();
+        let now = index.snapshot().unwrap();
+        assert_eq!(find(&now, &format!("start{start}")).len(), 10);
+        let metas = index.inner.words.load_metas().unwrap();
+        let words = IndexDirectory::open_or_create(&folder.path().join("words")).unwrap();
+        let names = words.segment_file_names().unwrap();
+        let is_living = |name: &_| metas.list_segment_files().contains(name);
+        assert!(!names.is_empty() && names.iter().all(is_living), "{names:?}");
+    }
 }
 
 #[test]
