@@ -217,6 +217,7 @@ impl ProgramStartFolder {
             cwd: self.cwd.clone(),
             cwd_identity: self.cwd_identity,
             tag: None,
+            mounted_files: Vec::new(),
             network_test: None,
             runs: None,
             grace_ms: 0,

@@ -176,7 +176,7 @@ impl Sandbox {
             None
         };
         let is_fed = start.is_fed;
-        let request = SandboxSpawnRequest {
+        let mut request = SandboxSpawnRequest {
             runs: inside
                 .executables
                 .as_ref()
@@ -192,15 +192,15 @@ impl Sandbox {
             plan.filters = capabilities.agent_filters();
         }
         let is_apart = plan.spaces.is_some();
-        let request = seal(&request)?;
+        let like = SandboxHelperKey::new(plan);
+        request.mounted_files.clone_from(&like.mounted_files);
         let task = SandboxHelperTask {
-            request,
+            request: seal(&request)?,
             failure_pipe: their_birth,
             exit_pipe: their_end,
             workspace,
             is_fed,
         };
-        let like = SandboxHelperKey::new(plan);
         let (mut helper, child) = self.start_task(capabilities, &task, &like, begin)?;
         let forwarder = inside.hosts.as_ref();
         let forwarder =

@@ -33,6 +33,7 @@ use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use crate::forwarder;
 use crate::programs::{EXTRA_FD, ProgramRunTag};
 use exec::LocatedProgramFile;
+use mounts::MountedFiles;
 
 /// Runs the sandbox helper: creates a process for each program that the server requests. Never
 /// returns.
@@ -78,7 +79,7 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
     let plan: SandboxPlan = SandboxSetupStep::Plan.check(unseal(first.message.as_fd()))?;
     drop(first);
     SandboxSetupStep::Groups.check(join_groups(&plan.groups))?;
-    preparation::prepare_helper(&plan)?;
+    let shared = preparation::prepare_helper(&plan)?;
     if plan.has_forwarder {
         let listener = SandboxSetupStep::Network.check(forwarder::open_listener())?;
         SandboxSetupStep::Network
@@ -86,6 +87,7 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
     }
     privileges::drop_early(&plan)?;
     let flags = plan.spaces.map_or(0, |_| PROGRAM_NAMESPACES);
+    let mut is_first = true;
     loop {
         let (taken, take) = SandboxSetupStep::Namespaces.check(pipe_with(PipeFlags::CLOEXEC))?;
         // The new process is a child of the server, as this one is: it ends with the server, which
@@ -93,7 +95,9 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
         match SandboxSetupStep::Namespaces.check(kernel::fork_beside(flags))? {
             None => {
                 drop(taken);
-                wait_for_order(line, &plan, &take)
+                // The first process is newer than its order.
+                let shared = (!is_first).then_some(&shared);
+                wait_for_order(line, &plan, shared, &take)
             }
             Some(pid) => {
                 drop(take);
@@ -102,6 +106,7 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
                 if read(&taken, &mut [0]) != Ok(1) {
                     return Ok(());
                 }
+                is_first = false;
             }
         }
     }
@@ -109,14 +114,28 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
 
 /// Runs the process of one program in the sandbox helper: sets up the confinement, and waits on the
 /// connection `line` for the server's order. After the order, the process becomes the program or
-/// its reaper.
-fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
-    let ordered = set_up_process(plan)
-        .and_then(|()| SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line)));
-    let taken = ordered.and_then(|order| {
+/// its reaper. Given `shared`, the files that the helper has mounted, refuses an order whose files
+/// differ from the mounted files.
+fn wait_for_order(
+    line: &OwnedFd,
+    plan: &SandboxPlan,
+    shared: Option<&MountedFiles<'_>>,
+    take: &OwnedFd,
+) -> ! {
+    let ordered = set_up_process(plan).and_then(|own| {
+        let order = SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line))?;
+        Ok((own, order))
+    });
+    let taken = ordered.and_then(|(own, order)| {
         let Some(order) = order else { exit(0) };
         let request: SandboxSpawnRequest =
             SandboxSetupStep::Plan.check(unseal(order.message.as_fd()))?;
+        if let Some(shared) = shared {
+            let mut mounted = shared.clone();
+            mounted.extend(own);
+            let is_current = mounted.check(plan, &request.mounted_files);
+            SandboxSetupStep::Sources.check(is_current)?;
+        }
         let SandboxHelperOrder { streams, failure_pipe, exit_pipe: end, workspace, message: _ } =
             order;
         SandboxSetupStep::Start.check(take_over_order(plan, &request, streams, &workspace))?;
@@ -152,8 +171,8 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
 }
 
 /// Starts a session in a new process of the sandbox helper, and sets up the confinement that does
-/// not depend on the order.
-fn set_up_process(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
+/// not depend on the order. Returns the files that are mounted for this process only.
+fn set_up_process(plan: &SandboxPlan) -> Result<MountedFiles<'_>, SandboxSetupFailure> {
     SandboxSetupStep::Start.check(setsid())?;
     SandboxSetupStep::Start.check(die_with_server(None))?;
     preparation::prepare_program(plan)

@@ -51,6 +51,11 @@ pub(super) struct SandboxSpawnRequest {
     pub(super) cwd_identity: FileIdentity,
     /// The tag that all processes of the program will carry.
     pub(super) tag: Option<u64>,
+    /// The files that the server sees at the [prepared mounts](SandboxPlan::prepared_mounts), in
+    /// their order. `None` for a missing file. A process that was prepared for an earlier program
+    /// must show the same files.
+    #[serde(default)]
+    pub(super) mounted_files: Vec<Option<FileIdentity>>,
     /// The ports of the two listeners of a network test, for a request without a program.
     pub(super) network_test: Option<NetworkTest>,
     /// The only files and folders that may be executed. `None` allows every file that the program
@@ -169,6 +174,14 @@ pub(super) fn unseal<T: DeserializeOwned>(sealed: BorrowedFd<'_>) -> io::Result<
     let mut text = vec![0; usize::try_from(fstat(sealed)?.st_size).map_err(io::Error::other)?];
     let read = pread(sealed, &mut text, 0)?;
     Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
+}
+
+impl SandboxPlan {
+    /// Returns the mounts that the helper prepares before it knows the program.
+    pub(super) fn prepared_mounts(&self) -> impl Iterator<Item = &SandboxMount> {
+        let workspace = self.workspace.path();
+        self.base.iter().chain(&self.view).filter(|it| !it.is_late(workspace))
+    }
 }
 
 impl SandboxMount {

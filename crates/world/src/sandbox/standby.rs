@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,7 +24,7 @@ use super::cgroups::RunCgroups;
 use super::helper_executable;
 use super::helper_messages::{SandboxHelperAnswer, SandboxHelperOrder, message_pair};
 use super::layers::NO_WAIT;
-use super::plan::{SandboxMount, SandboxPlan, seal};
+use super::plan::{FileIdentity, SandboxMount, SandboxPlan, seal};
 use super::setup_step::SandboxSetupFailure;
 use crate::programs::{ChildProcess, PreparedProgram, SERVER_FILE, StandardStreams, kill_and_wait};
 
@@ -76,12 +76,14 @@ pub(super) struct SandboxHelperTask {
 
 /// The key that decides if a sandbox helper fits a task: its plan, and the identity of each file
 /// that the helper has mounted.
+///
+/// A helper prepares the process of the next program after it has started a program, when the files
+/// may already be others than those of this key. Therefore this process compares them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SandboxHelperKey {
     pub(super) plan: SandboxPlan,
-    /// The identity of the file at each mount that the helper has prepared: device number (major
-    /// and minor) and inode.
-    identities: Vec<Option<(u32, u32, u64)>>,
+    /// The file at each [prepared mount](SandboxPlan::prepared_mounts).
+    pub(super) mounted_files: Vec<Option<FileIdentity>>,
 }
 
 /// Idle sandbox helpers that wait for the next task. Clones share them.
@@ -272,25 +274,22 @@ impl SandboxHelperKey {
     /// prepared mount.
     pub(super) fn new(plan: SandboxPlan) -> Self {
         if plan.spaces.is_none() {
-            return Self { plan, identities: Vec::new() };
+            return Self { plan, mounted_files: Vec::new() };
         }
-        let workspace = plan.workspace.path();
-        let places = plan.base.iter().chain(&plan.view).filter(|it| !it.is_late(workspace));
-        let found = places.map(identity_at).collect();
-        Self { plan, identities: found }
+        let mounted_files = plan.prepared_mounts().map(identity_at).collect();
+        Self { plan, mounted_files }
     }
 }
 
-/// Returns the identity of the file at the mount `place`: device number (major and minor) and
-/// inode. Makes no query to a remote file system.
-fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
+/// Returns the identity of the file at the mount `place`. Makes no query to a remote file system.
+fn identity_at(place: &SandboxMount) -> Option<FileIdentity> {
     // A memory folder also needs the entry below it.
     let (SandboxMount::SamePath { at, .. } | SandboxMount::EmptyFolder { at, .. }) = place else {
         return None;
     };
     let how = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let stat = statx(CWD, at.path(), how, StatxFlags::INO).ok()?;
-    Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+    Some((makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
 }
 
 impl IdleSandboxHelpers {

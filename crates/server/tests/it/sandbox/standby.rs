@@ -76,6 +76,45 @@ fn check_view_is_current(folder: &TempDir) {
 }
 
 #[test]
+fn a_process_that_was_prepared_while_a_folder_was_replaced_runs_no_program_after_its_return() {
+    // Each program has its own `/tmp`, in which its process mounts visible folders.
+    let folder = TempDir::with_prefix_in("toolgate-it-", temp_dir()).unwrap();
+    let workspace = TempWorkspace::new();
+    let paths = ["shared", "first", "second"].map(|name| folder.path().join(name));
+    let [shared, first, second] = &paths;
+    for (path, text) in [(shared, "first"), (second, "second")] {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("file"), text).unwrap();
+    }
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_read", shared.display());
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
+    let server = stdio(&mut client).take_child(|child| child.id());
+    let script = format!("cat {}", shared.join("file").display());
+    assert_eq!(sh(&mut client, &script).stdout, "first");
+    let own_space = fs::read_link("/proc/self/ns/pid").unwrap();
+    let is_helper = |pid: &i32| {
+        fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|space| space == own_space)
+    };
+    let helper = wait_for("a helper stands by", || helpers(server).into_iter().find(is_helper));
+    let helper = rustix::process::Pid::from_raw(helper).unwrap();
+    rustix::process::kill_process(helper, Signal::STOP).unwrap();
+    // The stopped helper cannot prepare the process of the third program.
+    assert_eq!(sh(&mut client, &script).stdout, "first");
+    fs::rename(shared, first).unwrap();
+    fs::rename(second, shared).unwrap();
+    rustix::process::kill_process(helper, Signal::CONT).unwrap();
+    wait_until("a process is prepared", || {
+        helpers(server).iter().any(|pid| {
+            let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+            !is_helper(pid) && mounts.contains(&*shared.to_string_lossy())
+        })
+    });
+    fs::rename(shared, second).unwrap();
+    fs::rename(first, shared).unwrap();
+    assert_eq!(sh(&mut client, &script).stdout, "first");
+}
+
+#[test]
 fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
     let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };

@@ -5,6 +5,7 @@
 //! gets a copy of this namespace. The helper mounts this part over its root directory, but can
 //! still reach the old root.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +20,9 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 use rustix::process::{chdir, fchdir};
 
 use super::super::kernel;
-use super::super::plan::{OsStringBytes, SandboxMount, SandboxMountAccess, SandboxPlan};
+use super::super::plan::{
+    FileIdentity, OsStringBytes, SandboxMount, SandboxMountAccess, SandboxPlan,
+};
 use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::check_identity;
 
@@ -72,50 +75,94 @@ enum SandboxMountSource<'p> {
     Guard(&'p Path, MountAttrFlags),
 }
 
+/// The files and folders that are mounted at their own paths.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MountedFiles<'p> {
+    identities: BTreeMap<&'p Path, FileIdentity>,
+    /// The paths at which nothing is mounted because this process may not open them.
+    refused: BTreeSet<&'p Path>,
+}
+
+impl<'p> MountedFiles<'p> {
+    pub(super) fn extend(&mut self, other: MountedFiles<'p>) {
+        self.identities.extend(other.identities);
+        self.refused.extend(other.refused);
+    }
+
+    /// Compares the files with those that the server sees now at the prepared mounts of `plan`.
+    /// Fails if they differ: a file was replaced before it was mounted, or created later.
+    pub(super) fn check(
+        &self,
+        plan: &SandboxPlan,
+        expected: &[Option<FileIdentity>],
+    ) -> io::Result<()> {
+        let is_current = |(mount, expected): (&SandboxMount, &Option<FileIdentity>)| match mount {
+            SandboxMount::SamePath { at, .. } => {
+                self.refused.contains(at.path())
+                    || self.identities.get(at.path()) == expected.as_ref()
+            }
+            _ => true,
+        };
+        let is_current = plan.prepared_mounts().zip(expected).all(is_current);
+        if is_current { Ok(()) } else { Err(Errno::STALE.into()) }
+    }
+}
+
 /// Builds the part of the file tree that all programs of the sandbox helper share, and enters it.
-pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
-    let sources = SandboxSetupStep::Sources.check(open_sources(plan, plan.base.iter()))?;
+/// Returns the files that are mounted.
+pub(super) fn build_shared(plan: &SandboxPlan) -> Result<MountedFiles<'_>, SandboxSetupFailure> {
+    let mut mounted = MountedFiles::default();
+    let sources = open_sources(plan, plan.base.iter(), &mut mounted);
+    let sources = SandboxSetupStep::Sources.check(sources)?;
     let devices = SandboxSetupStep::Sources.check(open_devices())?;
     let root = SandboxSetupStep::Root.check(mount_bare_root())?;
     for source in &sources {
         SandboxSetupStep::Root.check(mount_source(root.as_fd(), source))?;
     }
     SandboxSetupStep::Root.check(put_devices(&root, &devices))?;
-    SandboxSetupStep::Root.check(fchdir(root))
+    SandboxSetupStep::Root.check(fchdir(root))?;
+    Ok(mounted)
 }
 
 /// Builds the part of the file tree that belongs to one program, and enters it. Mounts `/proc` if
-/// `has_proc` is set. Afterwards, handles that were opened before this call cannot be used.
-pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SandboxSetupFailure> {
+/// `has_proc` is set. Afterwards, handles that were opened before this call cannot be used. Returns
+/// the files that are mounted.
+pub(super) fn build_own(
+    plan: &SandboxPlan,
+    has_proc: bool,
+) -> Result<MountedFiles<'_>, SandboxSetupFailure> {
     SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
     let root = SandboxSetupStep::Root.check(open_root())?;
     SandboxSetupStep::Root.check(put_own_devices(&root))?;
     if has_proc {
         SandboxSetupStep::Proc.check(put_proc(&root))?;
     }
-    put_places(plan, &root, false)?;
-    SandboxSetupStep::Enter.check(enter_root(&root))
+    let mounted = put_places(plan, &root, false)?;
+    SandboxSetupStep::Enter.check(enter_root(&root))?;
+    Ok(mounted)
 }
 
 /// Adds the mounts that depend on the content of the workspace. Call this right before a program
 /// starts.
 pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
-    put_places(plan, &SandboxSetupStep::Root.check(open_root())?, true)
+    put_places(plan, &SandboxSetupStep::Root.check(open_root())?, true).map(drop)
 }
 
 /// Adds mounts of the plan below `root`. With `are_late`, adds only the mounts that depend on the
-/// content of the workspace. Otherwise, adds all other mounts.
-fn put_places(
-    plan: &SandboxPlan,
+/// content of the workspace. Otherwise, adds all other mounts. Returns the files that are mounted.
+fn put_places<'p>(
+    plan: &'p SandboxPlan,
     root: &OwnedFd,
     are_late: bool,
-) -> Result<(), SandboxSetupFailure> {
+) -> Result<MountedFiles<'p>, SandboxSetupFailure> {
+    let mut mounted = MountedFiles::default();
     let workspace = plan.workspace.path();
     let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
-    for source in SandboxSetupStep::Sources.check(open_sources(plan, places))? {
+    let sources = open_sources(plan, places, &mut mounted);
+    for source in SandboxSetupStep::Sources.check(sources)? {
         SandboxSetupStep::Root.check(mount_source(root.as_fd(), &source))?;
     }
-    Ok(())
+    Ok(mounted)
 }
 
 /// Opens the new root of the sandbox's file tree.
@@ -123,10 +170,12 @@ fn open_root() -> io::Result<OwnedFd> {
     Ok(open_step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
-/// Opens the sources of the mounts `places` of `plan`. Leaves out sources that do not exist.
+/// Opens the sources of the mounts `places` of `plan`, and adds the files to `mounted`. Leaves out
+/// sources that do not exist.
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
     places: impl Iterator<Item = &'p SandboxMount>,
+    mounted: &mut MountedFiles<'p>,
 ) -> io::Result<Vec<SandboxMountSource<'p>>> {
     let mut sources = Vec::new();
     for place in places {
@@ -143,8 +192,17 @@ fn open_sources<'p>(
                 SandboxMountSource::Mount(plan.workspace.path(), open_workspace(plan, *how)?)
             }
             SandboxMount::SamePath { at, how } => match open_same(plan, at, *how) {
-                Ok(mount) => SandboxMountSource::Mount(at.path(), mount),
-                Err(err) if is_not_there(&err) => continue,
+                Ok(mount) => {
+                    let stat = fstat(&mount)?;
+                    mounted.identities.insert(at.path(), (stat.st_dev, stat.st_ino));
+                    SandboxMountSource::Mount(at.path(), mount)
+                }
+                Err(err) if is_not_there(&err) => {
+                    if matches!(err.raw_os_error(), Some(libc::ELOOP | libc::EACCES)) {
+                        mounted.refused.insert(at.path());
+                    }
+                    continue;
+                }
                 Err(err) => return Err(err),
             },
         };

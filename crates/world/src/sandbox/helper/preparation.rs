@@ -11,15 +11,15 @@ use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal}
 use super::super::kernel;
 use super::super::plan::{SandboxNamespaces, SandboxPlan};
 use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
-use super::mounts;
+use super::mounts::{self, MountedFiles};
 
 /// The maximum number of inotify instances of a program. The usual default is 128 per user.
 const INOTIFY_INSTANCES: &str = "48";
 
 /// Creates the namespaces of the sandbox helper, builds the part of the file tree that all its
-/// programs share, and enters it.
-pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
-    let Some(spaces) = plan.spaces else { return Ok(()) };
+/// programs share, and enters it. Returns the files that are mounted.
+pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<MountedFiles<'_>, SandboxSetupFailure> {
+    let Some(spaces) = plan.spaces else { return Ok(MountedFiles::default()) };
     enter_namespaces(spaces)?;
     if spaces.net {
         SandboxSetupStep::Network.check(kernel::bring_loopback_up())?;
@@ -29,9 +29,9 @@ pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SandboxSetupFailu
 
 /// Builds the file tree of one program in the program's own namespaces, and enters it. Leaves out
 /// paths in the workspace that an earlier program may have changed. They are added when the program
-/// starts.
-pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
-    let Some(spaces) = plan.spaces else { return Ok(()) };
+/// starts. Returns the files that are mounted.
+pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<MountedFiles<'_>, SandboxSetupFailure> {
+    let Some(spaces) = plan.spaces else { return Ok(MountedFiles::default()) };
     mounts::build_own(plan, spaces.proc)
 }
 
