@@ -210,9 +210,12 @@ impl PostgresConnectionPool {
                 start_connection(config, stream, tls, notifications).await?
             }
         };
-        // The server cancels a statement after the time limit, or soon after the client is gone.
+        // The server cancels a statement after the time limit, or soon after the client is gone. It
+        // also ends a transaction that waits too long for the next statement: a frozen client would
+        // keep its locks.
         let settings = format!(
-            "set statement_timeout = {}; set lock_timeout = 5000; set jit = off; \
+            "set statement_timeout = {0}; set idle_in_transaction_session_timeout = {0}; \
+             set lock_timeout = 5000; set jit = off; \
              select set_config('client_connection_check_interval', '2s', false) \
              where current_setting('server_version_num')::int >= 140000",
             within.as_millis()

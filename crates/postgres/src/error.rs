@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// The reason why a database operation failed.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl PostgresError {
         match self {
             Self::Unreachable(_) | Self::TimedOut(_) => false,
             Self::Unusable(_) | Self::Rejected(_) => true,
-            Self::Postgres(err) => err.as_db_error().is_some() && !err.is_closed(),
+            Self::Postgres(err) => err.as_db_error().is_some_and(|it| !is_fatal(it)),
         }
     }
 
@@ -59,6 +59,11 @@ impl PostgresError {
         let is_about_data = code.starts_with("22") || code.starts_with("54") || code == "XX000";
         is_about_data.then(|| format!("{} ({code})", db_error.message()))
     }
+}
+
+/// Returns true if the server closes the connection after this error.
+fn is_fatal(error: &DbError) -> bool {
+    matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
 /// A failed database operation, with a message for the user.
@@ -151,6 +156,9 @@ fn code_failure(
         "3D000" => unavailable("has no such database; create it, or set another one".to_owned()),
         "53300" => unavailable("has no free connection; try again, or raise its limit".to_owned()),
         "57014" => unavailable("took too long; try again".to_owned()),
+        "25P03" => {
+            unavailable("ended a transaction that waited for too long; try again".to_owned())
+        }
         "55P03" | "40001" | "40P01" => {
             unavailable("is being changed by another process; try again".to_owned())
         }

@@ -72,16 +72,23 @@ impl JobServiceState {
     /// lease is still valid.
     fn stop_uncertain_runs(&self) {
         let is_certain = self.store.get().is_none_or(|store| store.is_owner_certain());
-        if is_certain {
-            return;
+        if !is_certain {
+            self.stop_runs(false, "the job store was unavailable");
         }
+    }
+
+    /// Stops the jobs that another server may run again, and with `are_lost` also those that another
+    /// server may have ended as interrupted. `why` says why another server may have taken them over.
+    pub(super) fn stop_runs(&self, are_lost: bool, why: &str) {
         let live: Vec<_> = lock_mutex(&self.live).values().cloned().collect();
+        let waiting = lock_mutex(&self.queue).waiting();
         for job in live {
-            if job.is_repeatable() && !job.is_stopped_here() {
+            let is_lost = are_lost && !waiting.contains(&job.id);
+            if (is_lost || job.is_repeatable()) && !job.is_stopped_here() {
                 tracing::warn!(
                     job = %job.id,
-                    "this server stops the job: the job store was unavailable for so long that \
-                     another server may already be running the job"
+                    "this server stops the job: {why} for so long that another server may have taken \
+                     it over"
                 );
                 job.stop_here();
             }

@@ -141,14 +141,24 @@ impl JobServiceState {
 
     /// Reports to the watchdog that this server is not frozen, until the server stops. If a report
     /// is overdue, the watchdog ends the programs of this server before another server may run the
-    /// server's jobs.
+    /// server's jobs. Before the next report, the jobs that another server may have taken over are
+    /// stopped, so that none of them starts another program.
     pub(super) async fn report_alive(&self) {
         let JobStoreKind::Postgres(database) = &self.settings.place else { return };
         let trusted_time = database.trusted_time();
         let _last = WatchdogDisarmGuard(&self.settings);
+        let mut due: Option<Instant> = None;
         while !self.stopping.is_cancelled() {
+            if let Some(silent_for) = due.and_then(|due| Instant::now().checked_duration_since(due))
+            {
+                let are_lost = silent_for >= database.lost_after;
+                self.stop_runs(are_lost, "this server was frozen");
+            }
             let rest = self.store.get().and_then(|store| store.owner_certain_for());
-            (self.settings.report_alive)(silence_max(rest, trusted_time));
+            let silence = silence_max(rest, trusted_time);
+            // The watchdog counts from a moment later.
+            due = Some(Instant::now() + silence);
+            (self.settings.report_alive)(silence);
             self.wait_for_stop(trusted_time / 8).await;
         }
     }

@@ -83,6 +83,8 @@ struct ProcessKeeperPipeState {
     /// The last report to the keeper process: the longest time until the next report, in
     /// milliseconds.
     silence_ms: u64,
+    /// The time of the last report.
+    reported_at: Option<Instant>,
 }
 
 impl ProcessKeeperPipe {
@@ -92,7 +94,25 @@ impl ProcessKeeperPipe {
     pub(super) fn report_alive(&self, silence: Duration) {
         let mut state = lock_mutex(&self.0);
         state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        state.reported_at = Some(Instant::now());
         state.send();
+    }
+
+    /// Fails if the next report is overdue: this server was frozen, and the keeper has killed its
+    /// programs. Call this right before a program starts, because another server may already run
+    /// the job for which the program starts.
+    ///
+    /// # Errors
+    /// An `Interrupted` error if the next report is overdue.
+    pub(super) fn check_report(&self) -> io::Result<()> {
+        let state = lock_mutex(&self.0);
+        let silence = Duration::from_millis(state.silence_ms);
+        let is_overdue = state.reported_at.is_some_and(|at| at.elapsed() > silence);
+        if silence.is_zero() || !is_overdue {
+            return Ok(());
+        }
+        let why = "this server was frozen, and another server may run its jobs";
+        Err(io::Error::new(io::ErrorKind::Interrupted, why))
     }
 
     /// Returns `true` if the server must send further reports that it is not frozen.
@@ -450,6 +470,7 @@ mod tests {
             assert_eq!(own.wait().signal(), Some(libc::SIGKILL));
         }
         assert_eq!(running_keeper(&mut keeper), pid, "the keeper waits for the end of the server");
+        assert!(lifeline.check_report().is_err(), "no program may start now");
         // The next keeper learns that a report is due.
         kill_process(pid, Signal::KILL).unwrap();
         let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
@@ -493,7 +514,7 @@ mod tests {
         running_keeper(&mut keeper);
         lifeline.report_alive(Duration::from_secs(3600));
         lifeline.report_alive(Duration::ZERO);
-        assert!(!lifeline.is_watched());
+        assert!(!lifeline.is_watched() && lifeline.check_report().is_ok());
         let mut own = SleepingProgram::with_mark(mark);
         assert!(own.is_alive());
         drop(keeper);

@@ -69,7 +69,7 @@ pub(super) async fn run(
         start.bounds;
     let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
     let started = Instant::now();
-    let mut running = ProcessTreeGuard::start(processes, start).await?;
+    let mut running = ProcessTreeGuard::start(processes, start, cancel).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let family = running.family();
 
@@ -232,7 +232,7 @@ pub(super) async fn open(
         return Err(io::ErrorKind::Interrupted.into());
     }
     let start = ProgramStartRequest { stdin: Some(Vec::new()), ..start };
-    let mut running = ProcessTreeGuard::start(processes, start).await?;
+    let mut running = ProcessTreeGuard::start(processes, start, &processes.0.shutdown).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
     let exit = running.family().wait_for_exit_detached()?;
@@ -313,12 +313,17 @@ struct ProcessTreeGuard {
 }
 
 impl ProcessTreeGuard {
-    async fn start(processes: &ProcessRunner, start: ProgramStartRequest) -> io::Result<Self> {
+    /// Starts a program, unless `cancel` is cancelled before.
+    async fn start(
+        processes: &ProcessRunner,
+        start: ProgramStartRequest,
+        cancel: &CancellationToken,
+    ) -> io::Result<Self> {
         let grace = start.bounds.grace;
         let family = processes
             .0
             .spawner
-            .spawn_unconfined(start, processes, processes.0.tasks.token())
+            .spawn_unconfined(start, processes, processes.0.tasks.token(), cancel.clone())
             .await?;
         Ok(Self { family: Some(family), grace, processes: processes.clone() })
     }

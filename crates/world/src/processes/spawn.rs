@@ -15,6 +15,7 @@ use rustix::process::{
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolgate_net::spawn_blocking;
 
@@ -55,6 +56,7 @@ enum SpawnerRequest {
         cwd: OwnedFd,
         live: UnfinishedProgramRun,
         token: TaskTrackerToken,
+        cancel: CancellationToken,
         reply: oneshot::Sender<io::Result<ProcessTree>>,
     },
     /// Ensures that a keeper process runs, for a program that has already started.
@@ -74,7 +76,7 @@ impl ProgramSpawner {
     ) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<SpawnerRequest>(QUEUE_MAX);
         let lifeline = ProcessKeeperPipe::default();
-        let reports = lifeline.clone();
+        let [reports, starts] = [(); 2].map(|()| lifeline.clone());
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
             let mut keeper = ProcessKeeperHandle::new(mark, leftovers, lifeline);
             while let Some(request) = requests.blocking_recv() {
@@ -86,9 +88,10 @@ impl ProgramSpawner {
                 match request {
                     SpawnerRequest::Keeper => {}
                     SpawnerRequest::Program { reply, .. } if reply.is_closed() => {}
-                    SpawnerRequest::Program { image, cwd, live, token, reply } => {
+                    SpawnerRequest::Program { image, cwd, live, token, cancel, reply } => {
                         // If nobody waits for it any more, it is dropped here, which kills it.
-                        let family = kept.and_then(|()| spawn(&image, &cwd, live, token));
+                        let may_start = kept.and_then(|()| check_start(&starts, &cancel));
+                        let family = may_start.and_then(|()| spawn(&image, &cwd, live, token));
                         let _ = reply.send(family);
                     }
                     SpawnerRequest::Helper { image, reply } => {
@@ -139,6 +142,7 @@ impl ProgramSpawner {
         start: ProgramStartRequest,
         house: &ProcessRunner,
         token: TaskTrackerToken,
+        cancel: CancellationToken,
     ) -> io::Result<ProcessTree> {
         let live = UnfinishedProgramRun::new(self.mark);
         if start.confinement.is_some() {
@@ -149,7 +153,7 @@ impl ProgramSpawner {
             let confined = spawn_blocking(move || match is_wanted.upgrade() {
                 // Nobody waits for the program any more.
                 None => Err(io::ErrorKind::Interrupted.into()),
-                Some(_) => spawn_confined(start, live, &house, &requests, token),
+                Some(_) => spawn_confined(start, live, &house, &requests, token, &cancel),
             });
             return confined.await.map_err(io::Error::other)?;
         }
@@ -158,10 +162,22 @@ impl ProgramSpawner {
             start;
         let image = PreparedProgram::new(program.path, program.name, args, env, stdin.is_some())?;
         let (reply, family) = oneshot::channel();
-        let request = SpawnerRequest::Program { image, cwd, live, token, reply };
+        let request = SpawnerRequest::Program { image, cwd, live, token, cancel, reply };
         self.requests.send(request).await.map_err(|_| thread_ended())?;
         family.await.map_err(|_| thread_ended())?
     }
+}
+
+/// Fails if a program may not start any more: its run was cancelled, or this server was frozen.
+///
+/// Call this as the last step before a program starts. After a freeze, the server first cancels its
+/// jobs and then reports that it is not frozen any more.
+///
+/// # Errors
+/// An `Interrupted` error if the program may not start.
+fn check_start(lifeline: &ProcessKeeperPipe, cancel: &CancellationToken) -> io::Result<()> {
+    lifeline.check_report()?;
+    if cancel.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
 }
 
 fn thread_ended() -> io::Error {
@@ -176,6 +192,7 @@ fn spawn_confined(
     house: &ProcessRunner,
     requests: &mpsc::Sender<SpawnerRequest>,
     token: TaskTrackerToken,
+    cancel: &CancellationToken,
 ) -> io::Result<ProcessTree> {
     let ProgramStartRequest { program, args, cwd, env, stdin, bounds, confinement: inside } = start;
     let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
@@ -190,10 +207,13 @@ fn spawn_confined(
             .map_err(|_| thread_ended())?;
         helper.recv().map_err(|_| thread_ended())?
     };
-    let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
+    let lifeline = &house.0.spawner.lifeline;
+    let may_start = || check_start(lifeline, cancel);
+    let (child, around) =
+        house.sandbox().confine(&inside, start, house.variables(), begin, may_start)?;
     // A program in its own PID namespace ends with its first process. It needs no keeper, except as
     // a watchdog.
-    if !around.has_reaper() || house.0.spawner.lifeline.is_watched() {
+    if !around.has_reaper() || lifeline.is_watched() {
         requests.blocking_send(SpawnerRequest::Keeper).map_err(|_| thread_ended())?;
     }
     ProcessTree::new(child, live, Some(around), token)

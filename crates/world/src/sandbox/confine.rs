@@ -124,13 +124,14 @@ impl Drop for ConfinedProgramResources {
 
 impl Sandbox {
     /// Starts the program `start` in the sandbox. If no idle sandbox helper fits, calls `begin` to
-    /// start a new helper. Blocks.
+    /// start a new helper. Starts nothing if `may_start` fails. Blocks.
     pub(crate) fn confine(
         &self,
         inside: &ProgramConfinement,
         start: SandboxedProgramStart,
         variables: &ServerEnvironmentVariables,
         begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
+        may_start: impl Fn() -> io::Result<()>,
     ) -> io::Result<(ChildProcess, ConfinedProgramResources)> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let coverage = capabilities.coverage(inside.profile);
@@ -201,7 +202,7 @@ impl Sandbox {
             workspace,
             is_fed,
         };
-        let (mut helper, child) = self.start_task(capabilities, &task, &like, begin)?;
+        let (mut helper, child) = self.start_task(capabilities, &task, &like, begin, may_start)?;
         let forwarder = inside.hosts.as_ref();
         let forwarder =
             forwarder.map(|access| start_forwarder(&mut helper, access, inspector, agent));
@@ -234,15 +235,18 @@ impl Sandbox {
     }
 
     /// Passes `task` to an idle sandbox helper with the key `like`, or to a new helper that `begin`
-    /// starts. Returns the helper and the process of the program.
+    /// starts. Calls `may_start` before a helper gets the task. Returns the helper and the process
+    /// of the program.
     fn start_task(
         &self,
         capabilities: &SandboxCapabilities,
         task: &SandboxHelperTask,
         like: &SandboxHelperKey,
         begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
+        may_start: impl Fn() -> io::Result<()>,
     ) -> io::Result<(SandboxHelperProcess, ChildProcess)> {
         while let Some(mut helper) = self.0.idle.take(like) {
+            may_start()?;
             match helper.run_task(task) {
                 Ok(Ok(child)) => return Ok((helper, child)),
                 // Its preparation may have failed because the last program still used resources. It
@@ -257,6 +261,7 @@ impl Sandbox {
         let groups = capabilities.create_groups(&capabilities.layers)?;
         let mut helper =
             SandboxHelperProcess::start(groups, mounts, like.plan.clone(), task, begin)?;
+        may_start()?;
         let child = helper.run_task(task)?.map_err(coverage::into_start_error)?;
         Ok((helper, child))
     }

@@ -14,6 +14,8 @@ use super::{JobStoreError, MIGRATION_TIMEOUT, PostgresStoreSettings, STATEMENT_T
 const CONNECTIONS_MAX: usize = 1;
 /// Longest wait for a lock on a credential that another server holds.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest time for which a server keeps a lock. After this time, the server counts as frozen.
+const LOCK_HOLD_MAX: Duration = Duration::from_secs(300);
 
 /// Credentials in the database of a fleet. The store does not encrypt them, so pass encrypted
 /// bytes.
@@ -102,7 +104,11 @@ impl FleetCredentials {
 
 async fn take_lock(client: &Client, workspace: &str, name: &str) -> Result<(), PostgresError> {
     // The connection itself waits less.
-    let begin = format!("SET lock_timeout = {}; BEGIN", LOCK_WAIT_MAX.as_millis());
+    let begin = format!(
+        "SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}; BEGIN",
+        LOCK_WAIT_MAX.as_millis(),
+        LOCK_HOLD_MAX.as_millis()
+    );
     client.batch_execute(&begin).await?;
     // A row that another server has just inserted is locked until its transaction ends.
     let sql = "INSERT INTO toolgate_fleet.credential_locks (workspace, name) VALUES ($1, $2) \

@@ -132,6 +132,23 @@ async fn jobs_of_a_killed_server_are_taken_over_after_its_lease_and_begun_ones_o
 }
 
 #[tokio::test]
+async fn jobs_of_a_server_that_froze_in_a_transaction_are_taken_over() {
+    let place = TestDatabaseLocation::start();
+    let short = Duration::from_secs(3);
+    let one = place.open_with(short, short).await;
+    let two = place.open_with(short, short).await;
+    one.accept(job(1)).await.expect("it is accepted");
+    let (pool, lease) = (one.pool.clone(), one.lease.clone());
+    let mut lent = pool.acquire().await.expect("a connection");
+    let work = lent.connection.client.transaction().await.expect("a transaction");
+    claims::lock_live_server(&work, &lease).await.expect("its lease is valid");
+    drop(one);
+    assert_eq!(adopt_some(&two, &[]).await, [id(1)]);
+    let err = PostgresError::from(work.commit().await.expect_err("the transaction has ended"));
+    assert!(!err.keeps_connection(), "{err:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
     let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
