@@ -1,7 +1,7 @@
 //! Tests of the job store with a real PostgreSQL server, which each test starts itself.
 
 mod claim_order;
-mod late_writes;
+mod frozen_servers;
 mod session_messages;
 mod shared_contents;
 
@@ -129,23 +129,6 @@ async fn jobs_of_a_killed_server_are_taken_over_after_its_lease_and_begun_ones_o
     assert_eq!(adopt_some(&two, &[id(2)]).await, [id(1)]);
     assert!(two.finish(id(1), end(2, vec![])).await.expect("an answer").is_some());
     two.begin(id(2), at(2)).await.expect("an answer").expect("it begins");
-}
-
-#[tokio::test]
-async fn jobs_of_a_server_that_froze_in_a_transaction_are_taken_over() {
-    let place = TestDatabaseLocation::start();
-    let short = Duration::from_secs(3);
-    let one = place.open_with(short, short).await;
-    let two = place.open_with(short, short).await;
-    one.accept(job(1)).await.expect("it is accepted");
-    let (pool, lease) = (one.pool.clone(), one.lease.clone());
-    let mut lent = pool.acquire().await.expect("a connection");
-    let work = lent.connection.client.transaction().await.expect("a transaction");
-    claims::lock_live_server(&work, &lease).await.expect("its lease is valid");
-    drop(one);
-    assert_eq!(adopt_some(&two, &[]).await, [id(1)]);
-    let err = PostgresError::from(work.commit().await.expect_err("the transaction has ended"));
-    assert!(!err.keeps_connection(), "{err:?}");
 }
 
 #[tokio::test]
