@@ -14,7 +14,7 @@ use super::IndexError;
 const TEXTS_BYTES_MAX: usize = 256 << 10;
 /// Memory budget of the writer of a small index segment, in bytes. It sets the size of the table of
 /// words, which grows if the texts have more words.
-const SEGMENT_BYTES: usize = 1_000_000;
+const SEGMENT_MEMORY_BYTES: usize = 1_000_000;
 
 /// A change of the index: the document at a path is replaced or deleted.
 pub(super) struct DocumentChange {
@@ -26,8 +26,8 @@ pub(super) struct DocumentChange {
 
 /// The changes since the last commit while they are few, for example after a file is saved.
 ///
-/// Tantivy's writer prepares for many documents: the table of words of its background thread has 4
-/// MB, which are cleared before each commit and read at each commit. These changes are therefore
+/// Tantivy's writer prepares for many documents: its background thread clears a table of words of
+/// 4 MB after each commit, and reads the whole table at the next commit. These changes are therefore
 /// written to an index segment of their own on the thread of the caller, with a small table.
 #[derive(Default)]
 pub(super) struct SmallCommit {
@@ -93,7 +93,7 @@ impl SmallCommit {
 /// Writes the documents `entries` to a new segment of `index`, which is not yet part of the index.
 fn write_segment(index: &Index, entries: Vec<TantivyDocument>) -> Result<Segment, IndexError> {
     let segment = index.new_segment();
-    let mut writer = SegmentWriter::for_segment(SEGMENT_BYTES, segment.clone())?;
+    let mut writer = SegmentWriter::for_segment(SEGMENT_MEMORY_BYTES, segment.clone())?;
     for document in entries {
         writer.add_document(AddOperation { opstamp: 0, document })?;
     }

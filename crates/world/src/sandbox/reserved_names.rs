@@ -338,17 +338,17 @@ impl LeftoverPlaceholders {
     }
 
     /// Removes the placeholders through the descriptor `workspace`, except those that a server
-    /// needs. Returns `true` if no placeholder is left. Makes system calls only.
+    /// needs. Returns `true` if no server needs any. Makes system calls only.
     pub(crate) fn remove_at(&self, workspace: BorrowedFd<'_>) -> bool {
-        let mut is_none_left = true;
+        let mut is_none_needed = true;
         for name in &self.names {
             let name: &CStr = name;
             let Ok(folder) = open_folder(workspace, name) else { continue };
             if fstat(&folder).is_ok_and(|stat| is_placeholder(&stat)) {
-                is_none_left &= remove_placeholder(workspace, name, &folder);
+                is_none_needed &= remove_placeholder(workspace, name, &folder);
             }
         }
-        is_none_left
+        is_none_needed
     }
 }
 
