@@ -1,11 +1,11 @@
 //! Serves this checkout with toolgate, and makes one call to the server.
 
 use std::io::{self, BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
-use anyhow::{Context, bail};
-
-use crate::shell::{cargo, checkout, run, run_with};
+use crate::{cargo, checkout};
 
 /// Environment variables for a quick first build. The build has no incremental data, and few codegen
 /// units, because most build machines have few idle cores.
@@ -27,33 +27,40 @@ const BUILD: [&str; 8] = [
 
 /// Builds toolgate, serves this checkout and calls `files_read`. If `built` is true, uses the
 /// executable of the last build instead.
-pub(crate) fn serve_and_call(built: bool) -> anyhow::Result<()> {
+pub(crate) fn serve_and_call(built: bool) -> io::Result<()> {
     if !built {
         eprintln!("building toolgate takes some minutes in a fresh clone");
-        run_with(&cargo(), &BUILD, &QUICK)?;
+        run(cargo().args(BUILD).envs(QUICK))?;
     }
-    let toolgate = checkout().join("target/debug/toolgate").display().to_string();
-
-    eprintln!("\n==> toolgate serve . --listen 127.0.0.1:0");
-    let mut server = DemoServerProcess(
-        Command::new(&toolgate)
-            .args(["serve", ".", "--listen", "127.0.0.1:0"])
-            .current_dir(checkout())
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("cannot start the server")?,
-    );
-    let stderr = server.0.stderr.take().context("the server has no standard error")?;
-    let url = printed_url(BufReader::new(stderr).lines())?;
-
+    // Cargo builds all programs into the folder of this one.
+    let toolgate = std::env::current_exe()?.with_file_name("toolgate");
     let arguments = r#"{"path":"README.md","line_count":3}"#;
-    run(&toolgate, &["call", "files_read", arguments, "--url", &url])
+    let (_server, url) = DemoServerProcess::start(&toolgate)?;
+    run(Command::new(&toolgate).args(["call", "files_read", arguments, "--url", &url]))
+}
+
+/// Prints the command line of `command`, and runs it in the checkout with its output shown. Fails
+/// if the program fails.
+fn run(command: &mut Command) -> io::Result<()> {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<_> = words.map(|word| Path::new(word).display().to_string()).collect();
+    let name = words[0].rsplit('/').next().unwrap_or_default();
+    let line = format!("{name} {}", words[1..].join(" "));
+    eprintln!("\n==> {line}");
+    let started = Instant::now();
+    let status = command.current_dir(checkout()).stdin(Stdio::null()).status();
+    let status =
+        status.map_err(|err| io::Error::other(format!("cannot start `{}`: {err}", words[0])))?;
+    eprintln!("    {:.1} s", started.elapsed().as_secs_f64());
+    if !status.success() {
+        return Err(io::Error::other(format!("`{line}` failed: {status}")));
+    }
+    Ok(())
 }
 
 /// Prints the output lines of a server up to the line with its URL, and returns the URL. Warnings
 /// about the environment come before that line.
-fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Result<String> {
+fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> io::Result<String> {
     for line in lines {
         let line = line?;
         eprintln!("{line}");
@@ -61,11 +68,28 @@ fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Resul
             return Ok(url.to_owned());
         }
     }
-    bail!("the server ended without printing its address")
+    Err(io::Error::other("the server ended without printing its address"))
 }
 
 /// Server process of the demo. Dropping it kills the process.
 struct DemoServerProcess(Child);
+
+impl DemoServerProcess {
+    /// Starts the server `toolgate`, and returns its process and its URL.
+    fn start(toolgate: &Path) -> io::Result<(Self, String)> {
+        let args = ["serve", ".", "--listen", "127.0.0.1:0"];
+        eprintln!("\n==> toolgate {}", args.join(" "));
+        let mut command = Command::new(toolgate);
+        command.args(args).current_dir(checkout()).stdin(Stdio::null()).stderr(Stdio::piped());
+        let cannot_start =
+            |err| io::Error::other(format!("cannot start `{}`: {err}", toolgate.display()));
+        let mut server = Self(command.spawn().map_err(cannot_start)?);
+        let no_stderr = || io::Error::other("the server has no standard error");
+        let stderr = server.0.stderr.take().ok_or_else(no_stderr)?;
+        let url = printed_url(BufReader::new(stderr).lines())?;
+        Ok((server, url))
+    }
+}
 
 impl Drop for DemoServerProcess {
     fn drop(&mut self) {
