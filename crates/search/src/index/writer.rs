@@ -40,7 +40,8 @@ const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Writer of an index, which holds the write lock and the changes since the last commit.
 ///
-/// Background threads run from the first change until [`SearchIndexWriter::finish`].
+/// Background threads run from the first change until [`SearchIndexWriter::finish`], or until a
+/// commit leaves the index empty.
 pub struct SearchIndexWriter {
     // Fields drop in order: the threads must end before the right does.
     active: Option<ActiveIndexWriter>,
@@ -97,7 +98,8 @@ impl SearchIndexWriter {
     }
 
     /// Makes all changes since the last commit visible. If the process is killed, the last commit
-    /// stays. If the commit fails, all changes are lost and none of them becomes visible.
+    /// stays. If the commit fails, all changes are lost and none of them becomes visible. Waits for a
+    /// running merge if the index is empty afterwards.
     pub fn commit(&mut self) -> Result<(), IndexError> {
         if let Some(err) = self.merge_error.take() {
             return Err(err);
@@ -110,6 +112,7 @@ impl SearchIndexWriter {
             }
             done?;
             self.is_changed = false;
+            self.end_threads_if_empty();
         }
         // The commit succeeded, so a failed merge is reported by the next call.
         self.merge_error = catch_panics(|| self.merge(BUSY_MERGED_SEGMENTS_MIN)).err();
@@ -254,6 +257,27 @@ impl SearchIndexWriter {
         Ok(())
     }
 
+    /// Ends the background threads if the index is empty or cannot be read.
+    ///
+    /// Tantivy keeps a deletion in memory until a segment reads it. The next segment would read a
+    /// deletion that was committed while the index was empty, although its documents are newer.
+    fn end_threads_if_empty(&mut self) {
+        let segments = catch_panics(|| Ok(self.index.inner.words.searchable_segment_metas()?));
+        if segments.is_ok_and(|segments| !segments.is_empty()) {
+            return;
+        }
+        self.end_threads();
+    }
+
+    /// Ends the background threads after a running merge, whose result is not needed any more.
+    fn end_threads(&mut self) {
+        // A merge writes files until it ends, and must not overlap with the next writer.
+        if let Some(merging) = self.active.as_mut().and_then(|it| it.merging.take()) {
+            drop(catch_panics(|| wait_for_merge(merging)));
+        }
+        self.active = None;
+    }
+
     /// Merges index segments in the background, if at least `segments_min` are similar in size.
     /// Fails if the index cannot be read.
     fn merge(&mut self, segments_min: usize) -> Result<(), IndexError> {
@@ -292,10 +316,7 @@ impl SearchIndexWriter {
 
 impl Drop for SearchIndexWriter {
     fn drop(&mut self) {
-        // A merge writes files until it ends, and must not overlap with the next writer.
-        if let Some(merging) = self.active.as_mut().and_then(|it| it.merging.take()) {
-            drop(catch_panics(|| wait_for_merge(merging)));
-        }
+        self.end_threads();
     }
 }
 

@@ -87,6 +87,29 @@ proptest! {
 }
 
 #[test]
+fn a_document_is_found_if_it_was_deleted_from_the_empty_index_before() {
+    // Many deletions are too large for a small commit.
+    for deletion_count in [1, 40_000] {
+        let (index, _) = SearchIndex::open(IndexLocation::Memory, None).unwrap();
+        let mut writer = index.writer().unwrap().unwrap();
+        for number in 0..deletion_count {
+            writer.remove(&format!("{number}.txt")).unwrap();
+        }
+        writer.commit().unwrap();
+        assert!(writer.is_idle());
+        TestDocument::new("0.txt", "alpha", &[]).put(&mut writer, b"1");
+        writer.commit().unwrap();
+        assert_eq!(paths(&find(&index.snapshot().unwrap(), "alpha")), ["0.txt"]);
+        writer.remove("0.txt").unwrap();
+        writer.commit().unwrap();
+        assert!(writer.is_idle());
+        TestDocument::new("0.txt", "beta", &[]).put(&mut writer, b"2");
+        writer.commit().unwrap();
+        assert_eq!(paths(&find(&index.snapshot().unwrap(), "beta")), ["0.txt"]);
+    }
+}
+
+#[test]
 fn files_of_merged_segments_are_deleted_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for start in 0..3 {
