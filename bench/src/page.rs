@@ -57,7 +57,8 @@ floor reads the file or the folder and writes the content into a fixed message \
 - The page compares a job with one durable write to the job store, and with programs that run one \
 after another.
 - `search_text` is compared with ripgrep. `search_text` searches 10,000 files, counts all matches \
-and returns the first fifty. ripgrep counts the matches, and starts again for each pattern.
+and returns the first fifty. ripgrep counts the matches, and starts again for each search. \
+`search_text` compiles a pattern only for its first search.
 
 All servers are measured in turn, in one run. Each figure is the median of the rounds, and every \
 answer is checked. Figures depend on the machine and the time of the run, but ratios of two \
