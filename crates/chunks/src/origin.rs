@@ -155,8 +155,9 @@ fn is_minified(text: &str) -> bool {
 
 /// Returns true if the file at `path` usually contains passwords, keys or tokens.
 pub fn is_secret(path: &str) -> bool {
-    let lower = path.to_lowercase();
-    let name = lower.rsplit('/').next().unwrap_or(&lower);
+    // Most paths are ASCII, for which this is faster.
+    let lower = if path.is_ascii() { path.to_ascii_lowercase() } else { path.to_lowercase() };
+    let name = lower.rsplit_once('/').map_or(&lower[..], |(_, name)| name);
     let is_env = name == ".env" || name.starts_with(".env.") || name.ends_with(".env");
     let is_shown = TEMPLATE_ENDS.iter().any(|end| name.ends_with(end));
     let is_ssh = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().any(|key| {

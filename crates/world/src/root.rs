@@ -57,7 +57,7 @@ pub use file::WorkspaceFile;
 pub use hidden::hide_path;
 pub use meta::{EntryFingerprint, FileTime};
 pub use meta::{EntryKind, EntryMeta};
-pub use path::quoted_path;
+pub use path::{path_text, quoted_path};
 pub use place::MissingParentPolicy;
 pub(crate) use placeholder::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 pub use protected::is_foreign_settings;

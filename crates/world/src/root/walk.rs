@@ -15,6 +15,7 @@ use super::entries::each_visible_entry;
 use super::file::WorkspaceFile;
 use super::ignore_rules::{IgnoreRuleFiles, IgnoreRules};
 use super::meta::{EntryKind, EntryMeta};
+use super::path::path_text;
 use super::place::or_dot;
 use super::refusal::{FileOperationError, refusal};
 use super::work::DiskWorkMonitor;
@@ -182,7 +183,7 @@ impl OpenWalkFolder {
     /// Opens the file `name` in this directory. Fails if it is no longer a regular file. `path` is
     /// for messages.
     pub fn open_file(&self, name: &OsString, path: &Path) -> Result<WorkspaceFile, ToolError> {
-        let shown = path.to_string_lossy();
+        let shown = path_text(path);
         let name = Path::new(name);
         let fd = beneath::open(self.dir.as_fd(), name, OFlags::RDONLY, SymlinkPolicy::Refuse)
             .map_err(|err| refusal(&shown, err))?;

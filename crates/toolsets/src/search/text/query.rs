@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use grep_regex::RegexMatcher;
 use toolgate_chunks::{FileClassification, is_secret};
 use toolgate_contract::ToolError;
+use toolgate_world::root::path_text;
 
 use super::SearchTextInput;
 use super::rank::MatchedFileSortKey;
@@ -77,7 +78,8 @@ impl TextSearchQuery {
 
     /// Returns true if this search covers the file at `path`.
     pub(super) fn covers(&self, path: &Path) -> bool {
-        if !self.include_secrets && is_secret(&path.to_string_lossy()) {
+        let text = path_text(path);
+        if !self.include_secrets && is_secret(&text) {
             return false;
         }
         let (excluding, including): (Vec<&FileGlob>, Vec<&FileGlob>) =
@@ -90,7 +92,7 @@ impl TextSearchQuery {
         if self.langs.is_empty() && self.tags.is_empty() {
             return true;
         }
-        let class = FileClassification::for_path(&path.to_string_lossy());
+        let class = FileClassification::for_path(&text);
         let is_in = |lang: &String| class.lang.is_some_and(|it| it.eq_ignore_ascii_case(lang));
         let has_tag = |tag: &String| class.tags().iter().any(|it| it.eq_ignore_ascii_case(tag));
         (self.langs.is_empty() || self.langs.iter().any(is_in)) && self.tags.iter().all(has_tag)
