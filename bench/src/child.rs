@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -139,12 +139,17 @@ pub(crate) fn wait_until_listening(
     Ok(BenchServerProcess { child, address })
 }
 
+/// Returns the path of the state folder of all servers that this process starts. `main` deletes the
+/// folder after the last section.
+pub(crate) fn state_folder() -> PathBuf {
+    std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()))
+}
+
 /// Returns a command that runs `program` with default settings and a temporary state folder. If one
 /// of `args` is a folder with a `toolgate.toml`, that file has the settings.
 fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
-    let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));
-    command.args(args).env("XDG_STATE_HOME", state).env("TOOLGATE_LOG_LEVEL", "error");
+    command.args(args).env("XDG_STATE_HOME", state_folder()).env("TOOLGATE_LOG_LEVEL", "error");
     // toolgate only trusts a settings file in the workspace if it is named.
     let mut settings = args.iter().map(|arg| Path::new(arg).join("toolgate.toml"));
     if let Some(settings) = settings.find(|settings| settings.exists()) {

@@ -196,6 +196,12 @@ fn main() -> anyhow::Result<()> {
     }
     println!("{}", row::table(&rows));
     println!("{}", row::peer_table(&rows));
+    let state = child::state_folder();
+    if let Err(err) = std::fs::remove_dir_all(&state)
+        && err.kind() != std::io::ErrorKind::NotFound
+    {
+        eprintln!("cannot delete {}, which has the state of the servers: {err}", state.display());
+    }
     failed?;
     into.map_or(Ok(()), |into| page::write(&into, &rows))
 }
