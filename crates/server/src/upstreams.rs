@@ -4,6 +4,7 @@
 pub(crate) mod credentials;
 mod shared_credentials;
 mod cache;
+mod working_folder;
 pub(crate) mod pins;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ use crate::config::{Config, cache_folder};
 pub(crate) use cache::UpstreamListingCache;
 use credentials::CredentialStore;
 use shared_credentials::SharedCredentials;
+use working_folder::UpstreamWorkingFolder;
 
 /// Time limit for connecting to an upstream, and for its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -260,7 +262,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
             let (cwd, empty) = match cwd {
                 Some(cwd) => (self.open_folder_at(cwd)?, None),
                 None => {
-                    let empty = tempfile::tempdir();
+                    let empty = UpstreamWorkingFolder::create();
                     let empty =
                         empty.map_err(|err| format!("cannot create its working folder: {err}"))?;
                     (open_folder(empty.path())?, Some(empty))

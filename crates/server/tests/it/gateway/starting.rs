@@ -1,12 +1,16 @@
 //! Tests of where toolgate looks up upstream programs, and of the folder in which they start.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
+use rustix::process::Signal;
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::{checkout, launch, names, stdio, text, with_odd};
-use crate::support::{TempWorkspace, TestHttpRequest, TestMcpClient, call};
+use crate::support::{MODERN, TempWorkspace, TestHttpRequest, TestMcpClient, call};
 
 /// Shell script of an MCP server whose only tool returns its working folder and the number of
 /// entries in it.
@@ -30,18 +34,51 @@ fn with_program(program: &str, settings: &str) -> TempWorkspace {
     TempWorkspace::new().file("tools/server", SERVER).file("toolgate.toml", settings)
 }
 
+/// Returns a workspace with an upstream that runs the program [`SERVER`].
+fn with_server(settings: &str) -> TempWorkspace {
+    let workspace = with_program("./tools/server", settings);
+    let program = workspace.path("tools/server");
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    workspace
+}
+
 /// Starts an upstream with `settings`. Returns the working folder and the number of its entries, as
 /// the upstream reports them.
 fn start_upstream(settings: &str) -> (TempWorkspace, String) {
-    let settings = format!("[upstream.sh]\ncommand = [\"./tools/server\"]\n{settings}\n");
-    let workspace =
-        TempWorkspace::new().file("tools/server", SERVER).file("toolgate.toml", settings);
-    let program = workspace.path("tools/server");
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut client = stdio(&workspace);
-    assert!(names(&mut client).contains(&"sh_where".to_owned()), "{}", client.server().log());
-    let report = text(&client.call("sh_where", json!({}))).to_owned();
+    let workspace = with_server(settings);
+    let report = report_of(&mut stdio(&workspace));
     (workspace, report)
+}
+
+/// Returns the report of the upstream of `client`: its working folder and the number of entries.
+fn report_of(client: &mut TestMcpClient) -> String {
+    assert!(names(client).contains(&"sh_where".to_owned()), "{}", client.server().log());
+    text(&client.call("sh_where", json!({}))).to_owned()
+}
+
+#[test]
+fn a_working_folder_is_deleted_by_a_later_server_after_its_own_was_killed() {
+    let temp = TempDir::new().unwrap();
+    let workspace = with_server("");
+    let start = || {
+        let options = launch(&workspace).env("TMPDIR", temp.path());
+        let mut client = TestMcpClient::stdio(options, MODERN);
+        let report = report_of(&mut client);
+        let folder = PathBuf::from(report.split_once(' ').unwrap().0);
+        assert!(folder.starts_with(temp.path()), "{report}");
+        // A folder of this minute is not deleted, because its server may not have locked it yet.
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        File::open(&folder).unwrap().set_modified(old).unwrap();
+        (client, folder)
+    };
+    let (killed, leftover) = start();
+    killed.server().signal(Signal::KILL);
+    killed.server().wait_for_exit();
+    assert!(leftover.exists());
+    let (_second, in_use) = start();
+    assert!(!leftover.exists() && in_use.exists());
+    let _third = start();
+    assert!(in_use.exists());
 }
 
 #[test]
