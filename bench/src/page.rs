@@ -58,7 +58,7 @@ floor reads the file or the folder and writes the content into a fixed message \
 after another.
 - `search_text` is compared with ripgrep. `search_text` searches 10,000 files, counts all matches \
 and returns the first fifty. ripgrep counts the matches, and starts again for each search. \
-`search_text` compiles a pattern only for its first search.
+`search_text` compiles a pattern once, because all searches of a row have the same pattern.
 
 All servers are measured in turn, in one run. Each figure is the median of the rounds, and every \
 answer is checked. Figures depend on the machine and the time of the run, but ratios of two \

@@ -15,15 +15,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// What the arguments of `cargo xtask` ask for.
+/// Action of the launcher for a command line of `cargo xtask`.
 #[derive(Debug, PartialEq, Eq)]
 enum LauncherAction<'a> {
     /// Run the demo. If `is_built` is true, with the executable of the last build.
-    RunDemo {
-        is_built: bool,
-    },
+    RunDemo { is_built: bool },
     /// Refuse this option of the demo.
     RefuseOption(&'a str),
+    /// Start the package `xtask` with the same arguments.
     StartXtask,
 }
 

@@ -20,7 +20,8 @@ const LEFTOVER_AGE_MIN: Duration = Duration::from_secs(60);
 /// folder.
 pub(super) struct UpstreamWorkingFolder {
     folder: TempDir,
-    /// Lock that exists as long as this process. It shows that the folder is not a leftover.
+    /// Lock of the folder, which the kernel releases when this process ends. It shows that the folder
+    /// is not a leftover.
     _lock: File,
 }
 
@@ -35,7 +36,8 @@ impl UpstreamWorkingFolder {
         }
         let folder = tempfile::Builder::new().prefix(NAME_PREFIX).tempdir_in(parent)?;
         let lock = File::open(folder.path())?;
-        lock.lock()?;
+        // Without locks, as in some file systems, leftovers are not deleted.
+        let _ = lock.lock();
         Ok(Self { folder, _lock: lock })
     }
 

@@ -193,7 +193,6 @@ pub(crate) fn find_span(matcher: &RegexMatcher, text: &[u8]) -> Option<(usize, u
 mod tests {
     use super::*;
 
-    /// A pattern that is compiled after another one finds what its own text and options say.
     #[test]
     fn a_matcher_is_only_used_again_for_an_equal_pattern() {
         let pattern = TextPattern {
