@@ -158,7 +158,7 @@ impl BenchRunOptions {
 
 fn main() -> anyhow::Result<()> {
     // The section `search` also measures the processes that parse code.
-    toolgate_toolsets::grammars::run_worker_if_asked();
+    toolgate_toolsets::grammars::run_worker_if_asked(Some(toolgate_grammars::find_grammar));
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let mut flag = |name| {
         args.iter().position(|known| known == name).map(|index| args.remove(index)).is_some()

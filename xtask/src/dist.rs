@@ -141,8 +141,8 @@ pub(crate) fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
     let build = ["zigbuild", "--locked", "--profile", "dist", "--target", &platform];
     let server = ["--package", "toolgate", "--no-default-features"];
     let server = [&server[..], &["--bin", "toolgate", "--bin", "toolgate-sandbox"]].concat();
-    // Cargo unifies the features of all packages that one command builds, so the parser with its
-    // grammars has a command of its own.
+    // `--no-default-features` applies to all packages of a command, so the parser with its grammars
+    // has a command of its own.
     for programs in [&server[..], &["--package", "toolgate-parser"]] {
         run_with(&cargo_zigbuild, &[&build[..], programs].concat(), &env)?;
     }

@@ -11,7 +11,7 @@ use crate::shell::{cargo, checkout, output, run};
 
 /// Crates of this workspace, each with the other crates on which it may depend. ARCHITECTURE.md
 /// lists the same.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
     ("toolgate-transports", &["toolgate-contract", "toolgate-budget", "toolgate-net"]),
@@ -29,8 +29,9 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("toolgate-net", &["toolgate-contract"]),
     ("toolgate-world", &["toolgate-contract", "toolgate-net"]),
     ("toolgate-postgres", &["toolgate-net", "toolgate-world"]),
-    ("toolgate-chunks", &[]),
-    ("toolgate-parser", &["toolgate-chunks", "toolgate-world"]),
+    ("toolgate-grammars", &[]),
+    ("toolgate-chunks", &["toolgate-grammars"]),
+    ("toolgate-parser", &["toolgate-chunks", "toolgate-grammars", "toolgate-world"]),
     ("toolgate-embed", &[]),
     ("toolgate-tool-search", &["toolgate-chunks"]),
     ("toolgate-search", &["toolgate-chunks"]),
@@ -53,6 +54,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
         "toolgate",
         &[
             "toolgate-contract",
+            "toolgate-grammars",
             "toolgate-budget",
             "toolgate-transports",
             "toolgate-dialects",

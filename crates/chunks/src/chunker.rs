@@ -2,7 +2,7 @@
 
 use crate::chunk::{ChunkKind, TextChunk};
 use crate::cut::cut_chunks;
-use crate::language::{FileClassification, FilePurpose, has_grammar};
+use crate::language::{FileClassification, FilePurpose, is_parsed_language};
 use crate::lines::LineIndexedText;
 use crate::outline::TextOutline;
 use crate::{code, config_outline, guess, sections};
@@ -24,7 +24,8 @@ pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (TextOutlin
     match kind {
         FilePurpose::Code => {
             let lang = dialect(path, lang, text);
-            let outline = has_grammar(lang).then(|| code::outline(path, lines, lang)).flatten();
+            let outline =
+                is_parsed_language(lang).then(|| code::outline(path, lines, lang)).flatten();
             (outline.unwrap_or_else(|| guess::outline(lines)), ChunkKind::Code)
         }
         FilePurpose::Docs => (sections::outline(lines, lang), ChunkKind::Text),

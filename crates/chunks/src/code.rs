@@ -1,5 +1,6 @@
 //! Outlines code by its grammar, usually in another process.
 
+use crate::grammars::LoadedGrammar;
 use crate::lines::LineIndexedText;
 use crate::outline::TextOutline;
 use parsed_code::ParsedDefinitions;
@@ -8,12 +9,11 @@ pub use parser_process::{
     CodeParserProcess, PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, answer_parse_request,
     set_parser_process,
 };
-#[cfg(all(any(fuzzing, test), feature = "grammars"))]
+#[cfg(any(fuzzing, test))]
 pub(crate) use parser_process::{check_message, check_parse};
 
 mod parsed_code;
 mod parser_process;
-#[cfg(feature = "grammars")]
 mod syntax_walk;
 
 /// Longest code that is parsed, in bytes. The outline of longer code is guessed line by line.
@@ -35,14 +35,7 @@ pub(crate) fn outline(path: &str, lines: &LineIndexedText<'_>, lang: &str) -> Op
 
 /// Parses the code in `lines` in this process, by the grammar of the language `lang`. Returns `None`
 /// if there is no such grammar, or if the code is too complex.
-#[cfg(feature = "grammars")]
 fn parse_here(lines: &LineIndexedText<'_>, lang: &str) -> Option<ParsedDefinitions> {
-    let grammar = crate::grammars::LoadedGrammar::for_language(lang)?;
+    let grammar = LoadedGrammar::for_language(lang)?;
     syntax_walk::parse_code(lines, grammar)
-}
-
-/// Returns `None`, because this program contains no grammars.
-#[cfg(not(feature = "grammars"))]
-fn parse_here(_lines: &LineIndexedText<'_>, _lang: &str) -> Option<ParsedDefinitions> {
-    None
 }

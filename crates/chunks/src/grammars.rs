@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use tree_sitter::Language;
+use tree_sitter_language::LanguageFn;
 
 use crate::memory;
 
@@ -22,7 +23,6 @@ mod typescript;
 pub(crate) struct LanguageDefinition {
     /// Name of the language, as in [`FileClassification`](crate::FileClassification).
     pub(crate) lang: &'static str,
-    pub(crate) grammar: fn() -> Language,
     pub(crate) letters: IdentifierCharset,
     /// Roles of the grammar's node kinds. A node of any other kind defines nothing itself, but its
     /// children are searched.
@@ -108,15 +108,42 @@ const ALL_RULES: [&LanguageDefinition; 12] = [
     &shell::RULES,
 ];
 
-static GRAMMARS: [OnceLock<LoadedGrammar>; ALL_RULES.len()] =
+/// Function that returns the grammar of a language, such as `rust`. It returns `None` if there is no
+/// grammar for the language.
+pub type GrammarLookup = fn(&str) -> Option<LanguageFn>;
+
+/// Grammars of this program. Not set if the program has not called [`set_grammars`].
+static PROGRAM_GRAMMARS: OnceLock<Option<GrammarLookup>> = OnceLock::new();
+
+static LOADED_GRAMMARS: [OnceLock<LoadedGrammar>; ALL_RULES.len()] =
     [const { OnceLock::new() }; ALL_RULES.len()];
+
+/// Sets the grammars of this program. With `None`, this process cannot parse code, even if this crate
+/// was built with the feature `grammars`. Only the first call has an effect.
+pub fn set_grammars(grammars: Option<GrammarLookup>) {
+    let _ = PROGRAM_GRAMMARS.set(grammars);
+}
+
+/// Returns `true` if this program contains grammars, and can parse code by itself.
+pub fn has_grammars() -> bool {
+    grammar_lookup().is_some()
+}
+
+fn grammar_lookup() -> Option<GrammarLookup> {
+    #[cfg(feature = "grammars")]
+    const LINKED: Option<GrammarLookup> = Some(toolgate_grammars::find_grammar);
+    #[cfg(not(feature = "grammars"))]
+    const LINKED: Option<GrammarLookup> = None;
+    PROGRAM_GRAMMARS.get().copied().unwrap_or(LINKED)
+}
 
 impl LoadedGrammar {
     /// Returns the grammar of the language `lang`. `None` if there is no such grammar.
     pub(crate) fn for_language(lang: &str) -> Option<&'static Self> {
         memory::install_allocator();
         let at = ALL_RULES.iter().position(|rules| rules.lang == lang)?;
-        Some(GRAMMARS[at].get_or_init(|| Self::new(ALL_RULES[at])))
+        let language = grammar_lookup()?(lang)?.into();
+        Some(LOADED_GRAMMARS[at].get_or_init(|| Self::new(ALL_RULES[at], language)))
     }
 
     /// Returns the known grammar that `number` selects. Every number selects a grammar.
@@ -126,8 +153,7 @@ impl LoadedGrammar {
         Self::for_language(rules.lang).expect("each language has a name")
     }
 
-    fn new(rules: &'static LanguageDefinition) -> Self {
-        let language = (rules.grammar)();
+    fn new(rules: &'static LanguageDefinition, language: Language) -> Self {
         let kinds = u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);
         let role = |kind| {
             let name =
@@ -135,7 +161,7 @@ impl LoadedGrammar {
             let known = rules.roles.iter().find(|(known, _)| Some(*known) == name);
             known.map_or(SyntaxNodeRole::Other, |&(_, role)| role)
         };
-        Self { rules, roles: (0..kinds).map(role).collect(), language: language.clone() }
+        Self { rules, roles: (0..kinds).map(role).collect(), language }
     }
 
     /// Returns the role of the grammar's nodes whose kind has the id `kind`.
@@ -147,21 +173,26 @@ impl LoadedGrammar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::language::has_grammar;
+    use crate::language::is_parsed_language;
 
     #[test]
     fn every_grammar_belongs_to_a_language_that_is_parsed() {
         for rules in ALL_RULES {
-            assert!(has_grammar(rules.lang), "{}", rules.lang);
+            assert!(is_parsed_language(rules.lang), "{}", rules.lang);
         }
     }
 
     #[test]
     fn every_role_belongs_to_a_node_of_the_grammar() {
         for rules in ALL_RULES {
-            let language = (rules.grammar)();
+            let grammar = LoadedGrammar::for_language(rules.lang).expect(rules.lang);
             for (kind, _) in rules.roles {
-                assert_ne!(language.id_for_node_kind(kind, true), 0, "{}: {kind}", rules.lang);
+                assert_ne!(
+                    grammar.language.id_for_node_kind(kind, true),
+                    0,
+                    "{}: {kind}",
+                    rules.lang
+                );
             }
         }
     }

@@ -107,7 +107,7 @@ pub fn find_language(name: &str) -> Option<&'static str> {
 }
 
 /// Returns `true` if a grammar parses code in the language `lang`.
-pub(crate) fn has_grammar(lang: &str) -> bool {
+pub(crate) fn is_parsed_language(lang: &str) -> bool {
     PARSED_LANGUAGES.contains(&lang)
 }
 

@@ -2,10 +2,8 @@
 //! and knows no search index.
 //!
 //! Grammars are C code, which hostile text can crash. A server therefore sets a
-//! [`CodeParserProcess`]. Without one, this process parses by itself. A server may also leave out
-//! the grammars (feature `grammars`), if its parser process contains them.
-
-#![cfg_attr(not(feature = "grammars"), allow(dead_code, reason = "only a parser needs some parts"))]
+//! [`CodeParserProcess`]. Without one, this process parses by itself. A program that parses code
+//! sets its grammars ([`set_grammars`]). Without grammars, definitions are guessed line by line.
 
 mod chunk;
 mod lines;
@@ -14,7 +12,6 @@ mod outline;
 mod docs;
 mod cut;
 mod memory;
-#[cfg(feature = "grammars")]
 mod grammars;
 mod definitions;
 mod guess;
@@ -26,7 +23,7 @@ mod chunker;
 mod symbols;
 mod origin;
 pub mod words;
-#[cfg(all(any(fuzzing, test), feature = "grammars"))]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
 pub use chunk::{ChunkKind, TextChunk};
@@ -35,9 +32,7 @@ pub use code::{
     CodeParserProcess, PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, answer_parse_request,
     set_parser_process,
 };
+pub use grammars::{GrammarLookup, has_grammars, set_grammars};
 pub use language::{FileClassification, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
 pub use symbols::{CodeSymbol, SymbolDetectionMethod, guess_names, list_symbols};
-
-/// `true` if this program contains the grammars, and can parse code by itself.
-pub const HAS_GRAMMARS: bool = cfg!(feature = "grammars");

@@ -4,10 +4,8 @@
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-#[cfg(feature = "grammars")]
 pub(crate) use counting_allocator::install_allocator;
 
-#[cfg(feature = "grammars")]
 mod counting_allocator;
 
 /// Longest text that is parsed at the same time as other texts, in bytes. Longer texts are parsed

@@ -2,7 +2,7 @@
 //! a parser.
 //!
 //! A worker is a process of `toolgate-parser`, the small program of this crate, or of the server's
-//! own executable. Only the small program needs the feature `grammars`.
+//! own executable.
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    toolgate_chunks::set_grammars(Some(toolgate_grammars::find_grammar));
     toolgate_parser::run_worker_if_asked();
     // Only toolgate can start a parser.
     ExitCode::from(127)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use toolgate_chunks::{
-    CodeParserProcess, HAS_GRAMMARS, PARSE_ANSWER_BYTES_MAX, set_parser_process,
+    CodeParserProcess, PARSE_ANSWER_BYTES_MAX, has_grammars, set_grammars, set_parser_process,
 };
 use toolgate_contract::lock_mutex;
 use toolgate_net::spawn_blocking;
@@ -27,6 +27,8 @@ use toolgate_world::processes::{
 };
 
 use failed_texts::FailedParseRequests;
+
+pub use toolgate_chunks::GrammarLookup;
 
 /// The maximum idle time after which a parser worker is still reused. It is shorter than the time
 /// after which an idle worker exits, so that no worker exits while it receives a text.
@@ -48,20 +50,21 @@ const START_PAUSE: Duration = Duration::from_secs(30);
 static EXECUTABLE: OnceLock<WorkerExecutable> = OnceLock::new();
 /// Wakes the task that ends idle parser workers. A started worker notifies it.
 static WORKER_STARTED: Notify = Notify::const_new();
-/// The pool of parser workers for this process. `None` if this process parses code itself.
+/// The pool of parser workers for this process. `None` if no worker parses code for this process.
 static CURRENT_POOL: Mutex<Option<Arc<ParserWorkerPool>>> = Mutex::new(None);
 
 /// Parses code as a worker, and never returns, if this process was started as a parser worker.
 /// Otherwise, finds the executable of parser workers. Call this function in `main` before any
 /// thread starts.
 ///
-/// A packed parser executable, if there is one, is used in preference to the grammars of this
-/// executable.
-pub fn run_worker_if_asked() {
+/// `grammars` are the grammars of this executable, if it has any. A packed parser executable, if
+/// there is one, is used in preference to them.
+pub fn run_worker_if_asked(grammars: Option<GrammarLookup>) {
+    set_grammars(grammars);
     toolgate_parser::run_worker_if_asked();
     EXECUTABLE.get_or_init(|| match PackedProgram::find(PARSER_NAME) {
         Some(program) => WorkerExecutable::Packed(Arc::new(program)),
-        None if HAS_GRAMMARS => WorkerExecutable::Server,
+        None if has_grammars() => WorkerExecutable::Server,
         None => WorkerExecutable::Missing,
     });
 }
@@ -69,7 +72,7 @@ pub fn run_worker_if_asked() {
 /// Makes parser workers parse all code for this process. The first text starts the first worker.
 ///
 /// Does nothing if `main` has not called [`run_worker_if_asked`], as in tests of libraries. Such a
-/// process parses code itself.
+/// process parses code itself if it has grammars, and otherwise guesses definitions line by line.
 pub fn parse_in_workers(processes: &ProcessRunner) {
     if let Some(executable) = EXECUTABLE.get() {
         let starter = processes.workers(PARSER_NAME, executable.clone());
@@ -80,7 +83,7 @@ pub fn parse_in_workers(processes: &ProcessRunner) {
 }
 
 /// Checks that this system can run a parser worker: starts a worker and ends it. Blocks. Does
-/// nothing if this process parses code itself.
+/// nothing if `main` has not called [`run_worker_if_asked`].
 ///
 /// # Errors
 /// Fails if no worker can be started.

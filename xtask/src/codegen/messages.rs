@@ -65,7 +65,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     }
     for (src, files) in crates {
         let name = src.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-        page += &format!("\n## {name}\n");
+        let mut sections = String::new();
         let mut test_modules = BTreeSet::new();
         let mut parsed = Vec::new();
         for file in files {
@@ -80,8 +80,12 @@ pub(super) fn page() -> anyhow::Result<String> {
             let texts = texts(&tokens);
             if !texts.is_empty() {
                 let file = file.strip_prefix(src).unwrap_or(file).display();
-                page += &format!("\n### {name}: {file}\n\n````text\n{}\n````\n", texts.join("\n"));
+                sections +=
+                    &format!("\n### {name}: {file}\n\n````text\n{}\n````\n", texts.join("\n"));
             }
+        }
+        if !sections.is_empty() {
+            page += &format!("\n## {name}\n{sections}");
         }
     }
     Ok(page)

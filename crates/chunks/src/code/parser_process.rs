@@ -120,7 +120,7 @@ fn decode_answer(
 
 /// Decodes `message` as a request to parse, and as a parser's answer about `text`. Panics if a
 /// decoded message cannot be encoded and decoded again.
-#[cfg(all(any(fuzzing, test), feature = "grammars"))]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check_message(text: &str, message: &[u8]) {
     if let Some(requested) = decode_request(message) {
         let (lang, text) = requested;
@@ -136,7 +136,7 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
 
 /// Parses `text` by the grammar of the language `lang`, encodes the answer and decodes it. Panics
 /// if the answer is invalid.
-#[cfg(all(any(fuzzing, test), feature = "grammars"))]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check_parse(lang: &str, text: &str) {
     let answer = answer_parse_request(&encode_request(lang, text));
     let lines = LineIndexedText::new(text);
@@ -145,7 +145,7 @@ pub(crate) fn check_parse(lang: &str, text: &str) {
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
 }
 
-#[cfg(all(test, feature = "grammars"))]
+#[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 

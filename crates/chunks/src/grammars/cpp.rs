@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "cpp",
-    grammar: || tree_sitter_cpp::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &[

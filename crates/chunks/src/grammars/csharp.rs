@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "csharp",
-    grammar: || tree_sitter_c_sharp::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Marked,
     roles: &[

@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "go",
-    grammar: || tree_sitter_go::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &[

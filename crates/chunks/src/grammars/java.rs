@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "java",
-    grammar: || tree_sitter_java::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Marked,
     roles: &[

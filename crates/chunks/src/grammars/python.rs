@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "python",
-    grammar: || tree_sitter_python::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Docstrings,
     roles: &[

@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "ruby",
-    grammar: || tree_sitter_ruby::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &[

@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "rust",
-    grammar: || tree_sitter_rust::LANGUAGE.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::MarkedOrInner,
     roles: &[

@@ -4,7 +4,6 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "shell",
-    grammar: || tree_sitter_bash::LANGUAGE.into(),
     // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
     letters: IdentifierCharset::Ascii,
     docs: DocCommentPlacement::Above,

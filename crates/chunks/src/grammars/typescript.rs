@@ -4,18 +4,13 @@ use super::{DocCommentPlacement, IdentifierCharset, LanguageDefinition, SyntaxNo
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "typescript",
-    grammar: || tree_sitter_typescript::LANGUAGE_TYPESCRIPT.into(),
     letters: IdentifierCharset::All,
     docs: DocCommentPlacement::Above,
     roles: &ROLES,
 };
 
 /// Rules of the language `tsx`, for files whose names end with `tsx`.
-pub(super) const TSX: LanguageDefinition = LanguageDefinition {
-    lang: "tsx",
-    grammar: || tree_sitter_typescript::LANGUAGE_TSX.into(),
-    ..RULES
-};
+pub(super) const TSX: LanguageDefinition = LanguageDefinition { lang: "tsx", ..RULES };
 
 const ROLES: [(&str, SyntaxNodeRole); 29] = [
     ("function_declaration", SyntaxNodeRole::Function),
