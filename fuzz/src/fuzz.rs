@@ -16,7 +16,7 @@ type FuzzTargetFn = fn(&[u8]);
 
 /// Fuzz targets of each crate: name and function.
 const TARGETS: [&[(&str, FuzzTargetFn)]; 8] = [
-    toolgate::fuzzing::TARGETS,
+    toolgate_service::fuzzing::TARGETS,
     toolgate_chunks::fuzzing::TARGETS,
     toolgate_dialects::fuzzing::TARGETS,
     toolgate_host::fuzzing::TARGETS,

@@ -26,7 +26,7 @@ const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 /// workspace, and the parsers of other projects on which they rely. The level differs from that of
 /// the tests, so that Cargo keeps both builds. All other packages are shared with the tests.
 const COVERED: [(&str, u8); 13] = [
-    ("toolgate", 1),
+    ("toolgate-service", 1),
     ("toolgate-chunks", 2),
     ("toolgate-contract", 1),
     ("toolgate-transports", 1),

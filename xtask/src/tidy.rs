@@ -11,7 +11,7 @@ use crate::shell::{cargo, checkout, output, run};
 
 /// Crates of this workspace, each with the other crates on which it may depend. ARCHITECTURE.md
 /// lists the same.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 18] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
     ("toolgate-transports", &["toolgate-contract", "toolgate-budget", "toolgate-net"]),
@@ -51,10 +51,9 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
         ],
     ),
     (
-        "toolgate",
+        "toolgate-service",
         &[
             "toolgate-contract",
-            "toolgate-grammars",
             "toolgate-budget",
             "toolgate-transports",
             "toolgate-dialects",
@@ -64,6 +63,21 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
             "toolgate-postgres",
             "toolgate-toolsets",
             "toolgate-upstream",
+        ],
+    ),
+    (
+        "toolgate",
+        &[
+            "toolgate-contract",
+            "toolgate-grammars",
+            "toolgate-transports",
+            "toolgate-dialects",
+            "toolgate-host",
+            "toolgate-net",
+            "toolgate-world",
+            "toolgate-toolsets",
+            "toolgate-upstream",
+            "toolgate-service",
         ],
     ),
 ];

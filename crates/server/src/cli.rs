@@ -40,10 +40,9 @@ use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use follow::terminal_text::plain_text;
 use toolgate_contract::KeepActiveGuard;
-
-use crate::ListenerSecurity;
-use crate::assembly::wiring::{self, ServedWorkspace};
-use crate::config::{self, Config, LoadedConfig, ToolEffectLimit};
+use toolgate_service::ListenerSecurity;
+use toolgate_service::assembly::wiring::{self, ServedWorkspace};
+use toolgate_service::config::{self, Config, LoadedConfig, ToolEffectLimit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -233,7 +232,7 @@ impl WorkspaceFolderArgs {
     fn load_file(&self, root: &Path, file: Option<&Path>) -> anyhow::Result<LoadedConfig> {
         let mut loaded = config::load(root, file, &config::environment())?;
         self.restrict(&mut loaded.config);
-        crate::telemetry::start_logging(&loaded.config.log.level)?;
+        toolgate_service::telemetry::start_logging(&loaded.config.log.level)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use toolgate_toolsets::grammars::GrammarLookup;
 
 #[global_allocator]
-static ALLOCATOR: toolgate::heap::HugePageAllocator = toolgate::heap::HugePageAllocator;
+static ALLOCATOR: toolgate_service::heap::HugePageAllocator =
+    toolgate_service::heap::HugePageAllocator;
 
-/// The grammars of this program. Without any, the server needs the program `toolgate-parser`.
+/// The grammars of this program. If it has none, the server needs the program `toolgate-parser`.
 #[cfg(feature = "grammars")]
 const GRAMMARS: Option<GrammarLookup> = Some(toolgate_grammars::find_grammar);
 #[cfg(not(feature = "grammars"))]
@@ -18,6 +19,6 @@ fn main() -> ExitCode {
     // `toolgate-parser` and `toolgate-sandbox` are there. They never return in such a process.
     toolgate_world::sandbox::run_helper_if_asked();
     toolgate_toolsets::grammars::run_worker_if_asked(GRAMMARS);
-    toolgate::heap::configure_allocator();
+    toolgate_service::heap::configure_allocator();
     toolgate::cli::main()
 }

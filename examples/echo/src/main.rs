@@ -8,10 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use toolgate::config::Config;
-use toolgate::serve::shutdown;
-use toolgate::{HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_service::config::Config;
+use toolgate_service::serve::shutdown;
+use toolgate_service::{
+    HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio,
+};
 
 /// Example tool that returns its input text.
 struct EchoExampleTool;

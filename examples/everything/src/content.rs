@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate::ServerBuilder;
 use toolgate_contract::{
     ContentBlock, Effects, NoInput, ResourceContents, Tool, ToolContext, ToolError,
     UnstructuredResult,
 };
+use toolgate_service::ServerBuilder;
 
 /// PNG image of a red dot.
 pub(crate) const DOT: &[u8] = include_bytes!("dot.png");

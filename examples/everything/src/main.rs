@@ -15,10 +15,10 @@ mod resources;
 mod skills;
 
 use tokio::net::TcpListener;
-use toolgate::config::Config;
-use toolgate::serve::shutdown;
-use toolgate::{ServerBuilder, serve_http, serve_stdio};
 use toolgate_contract::ChangeFeed;
+use toolgate_service::config::Config;
+use toolgate_service::serve::shutdown;
+use toolgate_service::{ServerBuilder, serve_http, serve_stdio};
 
 #[tokio::main]
 #[allow(clippy::print_stderr, reason = "prints its address for the person who started it")]

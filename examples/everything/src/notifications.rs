@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use toolgate::ServerBuilder;
 use toolgate_contract::{
     ChangeFeed, Effects, LogLevel, NoInput, ServerChange, Tool, ToolContext, ToolError,
     UnstructuredResult,
 };
+use toolgate_service::ServerBuilder;
 
 /// Pause between two messages, after which clients receive them separately.
 const PAUSE: Duration = Duration::from_millis(50);

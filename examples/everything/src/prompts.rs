@@ -3,11 +3,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate::ServerBuilder;
 use toolgate_contract::{
     CompletionRequest, ContentBlock, NoInput, Prompt, PromptMessage, RenderedPrompt,
     ResourceContents, ToolContext, ToolError,
 };
+use toolgate_service::ServerBuilder;
 
 use crate::content::DOT;
 use crate::rounds::{field, one_field};

@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate::ServerBuilder;
 use toolgate_contract::{
     Effects, ElicitationAnswer, NoInput, SamplingRequest, Tool, ToolContext, ToolError,
     UnstructuredResult,
 };
+use toolgate_service::ServerBuilder;
 
 /// Adds the tools of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {

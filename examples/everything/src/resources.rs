@@ -1,8 +1,8 @@
 //! Example resources: a text, bytes, one to watch, and a template.
 
 use serde_json::json;
-use toolgate::{ServerBuilder, StaticResourceSource};
 use toolgate_contract::{ResourceData, ResourceSpec, ResourceTemplate};
+use toolgate_service::{ServerBuilder, StaticResourceSource};
 
 use crate::content::DOT;
 

@@ -2,11 +2,11 @@
 //! answers by key.
 
 use serde_json::{Value, json};
-use toolgate::ServerBuilder;
 use toolgate_contract::{
     ClientQuestion, ClientQuestions, Effects, ElicitationAnswer, NoInput, QuestionKind,
     SamplingRequest, Tool, ToolContext, ToolError, UnstructuredResult,
 };
+use toolgate_service::ServerBuilder;
 
 /// Adds the tools of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {

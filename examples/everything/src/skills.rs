@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use toolgate::{ServerBuilder, StaticResourceSource};
 use toolgate_contract::{
     ResourceSpec, Skill, SkillFile, SkillFileList, SkillSource, ToolContext, ToolFuture,
 };
+use toolgate_service::{ServerBuilder, StaticResourceSource};
 
 /// Name of the example skill.
 const NAME: &str = "brewing-tea";

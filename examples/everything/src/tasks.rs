@@ -5,11 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::sleep;
-use toolgate::ServerBuilder;
 use toolgate_contract::{
     ClientQuestion, ClientQuestions, Effects, ElicitationAnswer, JobSupport, NoInput, Tool,
     ToolContext, ToolError, UnstructuredResult,
 };
+use toolgate_service::ServerBuilder;
 
 use crate::rounds::{field, one_field};
 

@@ -13,9 +13,9 @@ use jiff::Timestamp;
 use toolgate_host::{
     AuditFileSettings, AuditKey, AuditRecordFilter, VerifiedAuditLog, verify_audit,
 };
+use toolgate_service::assembly::audit_setup;
 
 use super::{WorkspaceFolderArgs, complain, print};
-use crate::assembly::audit_setup;
 use stats::AuditStatsArgs;
 use tail::AuditTailArgs;
 

@@ -14,11 +14,11 @@ use toolgate_contract::{
     strip_byte_order_mark,
 };
 use toolgate_host::IncomingRequest;
+use toolgate_service::assembly::wiring::ServedWorkspace;
 
 use super::follow::ProgressDisplay;
 use super::terminal_questions::TerminalUser;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime, tools};
-use crate::assembly::wiring::ServedWorkspace;
 
 /// MCP name of the tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
@@ -71,7 +71,7 @@ pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
     }
     let input = arguments(&args.arguments)?;
     let outcome = run_to_end(small_runtime()?, async {
-        let stop = crate::serve::shutdown::on_signal()?;
+        let stop = toolgate_service::serve::shutdown::on_signal()?;
         match &args.url {
             Some(url) => call_at_server(args, url, input, stop).await,
             None => call_in_process(args, input, stop).await,

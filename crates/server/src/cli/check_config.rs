@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use toolgate_contract::{Caller, ToolId};
 use toolgate_host::REDACTED;
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config::{self, Config, SettingsDifference};
 
 use super::{WorkspaceFolderArgs, as_toml, complain, print, secret_detection};
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config::{self, Config, SettingsDifference};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

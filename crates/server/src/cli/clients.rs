@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::config::environment;
+use toolgate_service::config::environment;
 
 /// An MCP client that `toolgate connect` and `toolgate import` know.
 pub(super) struct KnownMcpClient {

@@ -17,11 +17,11 @@ use anyhow::{Context, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use toolgate_contract::unified_diff;
 use toolgate_host::SecretSet;
+use toolgate_service::config::environment;
 
 use super::clients::{ClientSettingsScope, KnownMcpClient};
 use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
-use crate::config::environment;
 use earlier_entry::keep_user_additions;
 use entry::{RunningServerApiKey, ServerToConnect};
 use place::{ServerEntryLocation, SettingsFormat};

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use toolgate_net::addresses::is_loopback_host;
+use toolgate_service::config::ConsoleMode;
+use toolgate_service::console::{OneTimeLinkKey, SIGN_IN_PATH};
 
 use super::remote::{RemoteKeyArgs, parse_server_url};
 use super::serve::url_scheme;
 use super::{WorkspaceFolderArgs, complain, login, print, run_to_end, small_runtime};
-use crate::config::ConsoleMode;
-use crate::console::{OneTimeLinkKey, SIGN_IN_PATH};
 use actions::ConsoleAction;
 
 #[derive(clap::Args)]

@@ -12,6 +12,11 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
+use toolgate_service::assembly::probe::{
+    UpstreamProbeResult, hide_failures_from_log, probe_upstreams,
+};
+use toolgate_service::assembly::programs_with_hosts::confined_programs_with_hosts;
+use toolgate_service::config::{Config, environment};
 use toolgate_toolsets::grammars;
 use toolgate_upstream::pins::one_line;
 use toolgate_upstream::{UpstreamListing, UpstreamSettings};
@@ -23,9 +28,6 @@ use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 use super::login::UpstreamNameArg;
 use super::{WorkspaceFolderArgs, complain, print, run_to_end};
-use crate::assembly::probe::{UpstreamProbeResult, hide_failures_from_log, probe_upstreams};
-use crate::assembly::programs_with_hosts::confined_programs_with_hosts;
-use crate::config::{Config, environment};
 
 #[derive(clap::Args)]
 #[command(
@@ -108,7 +110,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         None => {}
     }
     // The first call decides the level. The report says what a line of the log would say.
-    crate::telemetry::start_logging("warn")?;
+    toolgate_service::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
     let sandbox =
         Sandbox::new(&config.sandbox, SandboxPaths::default()).map_err(|why| anyhow!(why))?;
@@ -259,7 +261,7 @@ fn render_parser(parser: &Result<(), String>) -> String {
 
 /// Tests the OAuth authorization of an upstream and prints the result of each step.
 fn test_oauth(args: &UpstreamNameArg) -> anyhow::Result<ExitCode> {
-    crate::telemetry::start_logging("warn")?;
+    toolgate_service::telemetry::start_logging("warn")?;
     let is_authorized = run_to_end(super::small_runtime()?, async {
         let session = args.open_sign_in()?;
         let mut last_failure = None;
@@ -287,7 +289,7 @@ fn test_oauth(args: &UpstreamNameArg) -> anyhow::Result<ExitCode> {
 /// Tests each upstream by listing its tools, and prints the results.
 fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     // The first call decides the level. The report says what a line of the log would say.
-    crate::telemetry::start_logging("warn")?;
+    toolgate_service::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
     hide_failures_from_log(&config)?;
     let is_wanted = |name: &String| args.names.is_empty() || args.names.contains(name);
@@ -394,7 +396,7 @@ fn tool_warnings(listing: &UpstreamListing, settings: Option<&UpstreamSettings>)
 /// Checks the database of `[fleet]`, and prints the failures that the jobs in it survive. Fails if
 /// the settings name no database.
 fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
-    crate::telemetry::start_logging("warn")?;
+    toolgate_service::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
     let root = Root::open(&args.root)
         .with_context(|| format!("cannot open the folder {}", args.root.display()))?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::Config;
+use toolgate_service::config::Config;
 
 /// Options for envelopes that override the configuration.
 #[derive(Clone, clap::Args)]

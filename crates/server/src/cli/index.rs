@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{CallError, Caller, HostAnswer, HostRequest, QuestionAsker, ToolOutput};
 use toolgate_host::IncomingRequest;
+use toolgate_service::assembly::wiring::ServedWorkspace;
 
 use super::follow::{ProgressDisplay, ProgressUpdate};
 use super::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
-use crate::assembly::wiring::ServedWorkspace;
 
 /// Id of the tool that reports the state of the search index.
 const TOOL: &str = "search.index_status";
@@ -56,7 +56,7 @@ pub(super) struct IndexCommandArgs {
 
 pub(super) fn run(args: &IndexCommandArgs) -> anyhow::Result<ExitCode> {
     let outcome = run_to_end(small_runtime()?, async {
-        let stop = crate::serve::shutdown::on_signal()?;
+        let stop = toolgate_service::serve::shutdown::on_signal()?;
         wait_indexed(args, stop).await
     })?;
     let indexed = match outcome {

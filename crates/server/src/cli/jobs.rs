@@ -17,10 +17,10 @@ use toolgate_contract::{
     HostRequest, JobSnapshot, JobState,
 };
 use toolgate_host::{Host, IncomingRequest, JobService};
+use toolgate_service::assembly::wiring::ServedWorkspace;
 
 use super::terminal_questions::ask_yes_no;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
-use crate::assembly::wiring::ServedWorkspace;
 use single::JobDisplayOptions;
 
 /// Number of stored jobs that `toolgate jobs` reads at once from the job store.

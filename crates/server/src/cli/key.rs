@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use data_encoding::HEXLOWER;
 use jiff::Timestamp;
+use toolgate_service::config::{self, ApiKey, Config, ServerSection, key_file};
 
 use super::{complain, print};
-use crate::config::{self, ApiKey, Config, ServerSection, key_file};
 
 #[derive(clap::Args)]
 #[command(

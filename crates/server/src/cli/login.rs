@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use tokio::sync::mpsc;
+use toolgate_service::assembly::sign_in::UpstreamSignIn;
 
 use super::{WorkspaceFolderArgs, complain, print, run_to_end};
-use crate::assembly::sign_in::UpstreamSignIn;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use toolgate_service::assembly::pins::PinComparison;
 use toolgate_upstream::pins::render_changes;
 
 use super::terminal_questions::ask_yes_no;
 use super::{WorkspaceFolderArgs, complain, print, run_to_end};
-use crate::assembly::pins::PinComparison;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

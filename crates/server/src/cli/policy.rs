@@ -9,11 +9,11 @@ use anyhow::Context;
 use jiff::Timestamp;
 use toolgate_contract::{Caller, CallerKind, exact_json};
 use toolgate_host::PolicyDecision;
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config::ApiKey;
 
 use super::check_config::without_secret_sources;
 use super::{WorkspaceFolderArgs, complain, print};
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config::ApiKey;
 
 #[derive(clap::Args)]
 pub(super) struct PolicyArgs {

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use toolgate_contract::{Caller, accepted_names, fold_name};
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config;
 
 use super::schema_fields::{SchemaField, fields};
 use super::{ToolgateCli, print};
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config;
 
 #[derive(clap::Args)]
 pub(super) struct ReferenceArgs {
@@ -47,7 +47,7 @@ pub(super) fn run(args: &ReferenceArgs) -> anyhow::Result<ExitCode> {
             format!("{}\n", serde_json::to_string_pretty(&config::schema())?)
         }
         ReferencePage::Tools => tool_pages()?,
-        ReferencePage::Metrics => crate::telemetry::metrics_reference(),
+        ReferencePage::Metrics => toolgate_service::telemetry::metrics_reference(),
         ReferencePage::Errors => errors::page()?,
         ReferencePage::Events => events::page()?,
         ReferencePage::Cli => command_line(),

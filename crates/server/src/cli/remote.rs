@@ -15,10 +15,10 @@ use toolgate_contract::{
 };
 use toolgate_dialects::mcp::{META_RESULTS, McpRevision, SessionModel};
 use toolgate_net::{HttpRequestFailure, HttpUrl, HttpUrlError, SseParser};
+use toolgate_service::config;
 use toolgate_world::fetch::open_http_client;
 
 use super::follow::{ProgressDisplay, ProgressUpdate};
-use crate::config;
 
 /// Time limit for the answer of a running server. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);

@@ -14,15 +14,17 @@ use tokio_util::task::AbortOnDropHandle;
 use toolgate_dialects::Dialect;
 use toolgate_host::FleetServerRole;
 use toolgate_net::WorkerPool;
+use toolgate_service::assembly::environment;
+use toolgate_service::assembly::server_prep::PreparedWorkspace;
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config::{CallLogLineFormat, Config, ListenAddressEntry};
+use toolgate_service::telemetry::call_lines::print_calls;
+use toolgate_service::{
+    HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
+};
 
 use super::envelope_options::EnvelopeOptions;
 use super::{WorkspaceFolderArgs, run_to_end};
-use crate::assembly::environment;
-use crate::assembly::server_prep::PreparedWorkspace;
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config::{CallLogLineFormat, Config, ListenAddressEntry};
-use crate::telemetry::call_lines::print_calls;
-use crate::{HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http};
 use banner::{StartupBanner, print_stop_hint};
 
 #[derive(Clone, clap::Args)]

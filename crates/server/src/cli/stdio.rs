@@ -9,16 +9,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use toolgate_service::assembly::environment;
+use toolgate_service::assembly::server_prep::PreparedWorkspace;
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config::Config;
+use toolgate_service::serve::ready::ServerReadyFile;
+use toolgate_service::{PreparedServer, serve::shutdown, serve_stdio};
 
 use self::status::StatusReportStyle;
 use super::envelope_options::EnvelopeOptions;
 use super::{WorkspaceFolderArgs, complain, run_to_end, small_runtime};
-use crate::assembly::environment;
-use crate::assembly::server_prep::PreparedWorkspace;
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config::Config;
-use crate::serve::ready::ServerReadyFile;
-use crate::{PreparedServer, serve::shutdown, serve_stdio};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
 use toolgate_host::{ExplainedToolMatch, Host, estimate_tokens};
+use toolgate_service::assembly::wiring::ServedWorkspace;
 
 use super::schema_fields::{SchemaField, fields};
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
-use crate::assembly::wiring::ServedWorkspace;
 
 /// Maximum number of tools that `--why` shows.
 const FOUND_MAX: usize = 10;

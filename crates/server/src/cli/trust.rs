@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
+use toolgate_service::assembly::envelope_setup::schemas_to_trust;
+use toolgate_service::config::{Config, SETTINGS_FILE_NAME, compare_settings, load, trust};
 
 use super::{check_config, complain, print};
-use crate::assembly::envelope_setup::schemas_to_trust;
-use crate::config::{Config, SETTINGS_FILE_NAME, compare_settings, load, trust};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

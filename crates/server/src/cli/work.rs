@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_host::FleetServerRole;
+use toolgate_service::assembly::environment;
+use toolgate_service::assembly::server_prep::PreparedWorkspace;
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config::Config;
+use toolgate_service::serve::shutdown;
+use toolgate_service::telemetry::call_lines::print_calls;
 
 use super::serve::CallLogLineFormatArg;
 use super::{WorkspaceFolderArgs, run_to_end};
-use crate::assembly::environment;
-use crate::assembly::server_prep::PreparedWorkspace;
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config::Config;
-use crate::serve::shutdown;
-use crate::telemetry::call_lines::print_calls;
 
 /// Time for stopped jobs and their programs to end, after the drain time, `jobs.drain_ms`.
 const STOP_TIME: Duration = Duration::from_secs(10);

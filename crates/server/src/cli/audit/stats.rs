@@ -7,10 +7,10 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 use toolgate_contract::printable::escape_line;
 use toolgate_host::{AuditIndex, CallGrouping, CallStatistics};
+use toolgate_service::telemetry::call_lines::duration_text;
 
 use super::{AuditFilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
-use crate::telemetry::call_lines::duration_text;
 
 #[derive(clap::Args)]
 pub(super) struct AuditStatsArgs {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::Context;
 use toolgate_contract::printable::is_hidden;
 use toolgate_host::{AuditLogFollower, AuditRecordFilter, ParsedAuditRecord, newest_records};
+use toolgate_service::telemetry::call_lines::{LogTimeStyle, call_line};
 
 use super::{AuditFilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
-use crate::telemetry::call_lines::{LogTimeStyle, call_line};
 
 /// Time between two reads of the audit log by `toolgate audit tail --follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
-
-use crate::config::state_folder;
+use toolgate_service::config::state_folder;
 
 /// Record of a change of a client's settings file by `toolgate connect`: the changed lines before
 /// and after.

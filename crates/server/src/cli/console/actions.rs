@@ -12,11 +12,11 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::timeout;
 use toolgate_contract::printable::escape_line;
+use toolgate_service::console::{OneTimeLinkKey, SIGN_IN_PATH};
 use toolgate_world::fetch::open_http_client;
 
 use crate::cli::remote::{RemoteKeyArgs, not_answered, parse_server_url};
 use crate::cli::{complain, print};
-use crate::console::{OneTimeLinkKey, SIGN_IN_PATH};
 
 /// Time limit for each answer of the server to a request of `toolgate console`.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);

@@ -9,10 +9,10 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{FrameMetadata, MessageFrame, ReplyBody};
 use toolgate_host::{OutputSchemaCheck, SharedSchemaId};
+use toolgate_service::answer_once;
+use toolgate_service::assembly::wiring::ServedWorkspace;
 
 use super::diff_logs::{self, EnvelopeLogComparison};
-use crate::answer_once;
-use crate::assembly::wiring::ServedWorkspace;
 use crate::cli::envelope_options::EnvelopeOptions;
 use crate::cli::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 use toolgate_contract::Caller;
 use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
 use toolgate_host::{LazySchemaValidator, SchemaRegistry, SharedSchemaId, ToolSchemaDirection};
+use toolgate_service::assembly::wiring::ServedWorkspace;
 
 use super::check::read_json;
-use crate::assembly::wiring::ServedWorkspace;
 use crate::cli::{WorkspaceFolderArgs, complain, print};
 
 #[derive(clap::Args)]

@@ -10,13 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, 
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use toolgate_contract::{OutputStreamKind, lock_mutex};
+use toolgate_service::config;
 
 use super::ProgressUpdate;
 use super::lines::level_name;
 use super::terminal_text::{
     IncompleteOutputLine, cut_to_width, format_clock, plain_line, repeats_line,
 };
-use crate::config;
 
 /// Maximum number of lines of program output that are shown under the progress bar.
 const TAIL_LINES: usize = 5;

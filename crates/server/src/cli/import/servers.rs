@@ -12,11 +12,11 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value};
 use toml::Table;
 use toolgate_contract::strip_byte_order_mark;
+use toolgate_service::config::SETTINGS_FILE_NAME;
 use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
 use crate::cli::clients::{is_toolgate, server_keys};
 use crate::cli::{complain, print, secret_detection};
-use crate::config::SETTINGS_FILE_NAME;
 use clients::{ClientSettingsFiles, LoadedClientSettings, read_files};
 use filters::{
     ClientSettingsFilters, OFF_KEYS, ON_KEYS, excluded_tools, excluded_tools_note, included_tools,

@@ -48,7 +48,7 @@ pub(super) async fn show_job(
         print_questions(&job);
     }
     if view.follow && !job.state.is_terminal() {
-        let stop = crate::serve::shutdown::on_signal()?;
+        let stop = toolgate_service::serve::shutdown::on_signal()?;
         job = match follow(jobs, &job, stop).await {
             Ok(Some(ended)) => ended,
             Ok(None) => {

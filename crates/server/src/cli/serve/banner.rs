@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use toolgate_contract::Caller;
+use toolgate_service::assembly::wiring::ServedWorkspace;
+use toolgate_service::config::{ApiKey, Config, ConsoleMode, key_file};
 use toolgate_upstream::UpstreamState;
-
-use crate::assembly::wiring::ServedWorkspace;
-use crate::config::{ApiKey, Config, ConsoleMode, key_file};
 
 /// Startup message of a server, with the data that it shows.
 pub(super) struct StartupBanner<'a> {

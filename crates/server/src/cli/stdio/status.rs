@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::bail;
-
-use crate::config::Config;
-use crate::serve::ready::ServerReadyFile;
-use crate::telemetry;
+use toolgate_service::config::Config;
+use toolgate_service::serve::ready::ServerReadyFile;
+use toolgate_service::telemetry;
 
 /// Path of the ready file that Synesthetic's clients expect.
 const READY_FILE: &str = "/tmp/mcp.ready";
