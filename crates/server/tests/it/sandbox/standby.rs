@@ -95,7 +95,15 @@ fn a_process_that_was_prepared_while_a_folder_was_replaced_runs_no_program_after
     let is_helper = |pid: &i32| {
         fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|space| space == own_space)
     };
+    let is_prepared = || {
+        helpers(server).iter().any(|pid| {
+            let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+            !is_helper(pid) && mounts.contains(&*shared.to_string_lossy())
+        })
+    };
     let helper = wait_for("a helper stands by", || helpers(server).into_iter().find(is_helper));
+    // The second program needs no helper if its process is prepared.
+    wait_until("the process of the second program is prepared", is_prepared);
     let helper = rustix::process::Pid::from_raw(helper).unwrap();
     rustix::process::kill_process(helper, Signal::STOP).unwrap();
     // The stopped helper cannot prepare the process of the third program.
@@ -103,12 +111,7 @@ fn a_process_that_was_prepared_while_a_folder_was_replaced_runs_no_program_after
     fs::rename(shared, first).unwrap();
     fs::rename(second, shared).unwrap();
     rustix::process::kill_process(helper, Signal::CONT).unwrap();
-    wait_until("a process is prepared", || {
-        helpers(server).iter().any(|pid| {
-            let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-            !is_helper(pid) && mounts.contains(&*shared.to_string_lossy())
-        })
-    });
+    wait_until("the process of the third program is prepared", is_prepared);
     fs::rename(shared, second).unwrap();
     fs::rename(first, shared).unwrap();
     assert_eq!(sh(&mut client, &script).stdout, "first");
