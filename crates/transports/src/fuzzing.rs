@@ -34,12 +34,17 @@ fn lines(bytes: &[u8]) {
     };
     let read = read_lines(bytes, LINE_BYTES_MAX, take).now_or_never();
     read.expect("bytes in memory never wait").expect("bytes in memory never fail");
+    // A line with only a byte order mark is empty, too.
+    let is_empty = |line: &[u8]| {
+        let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        text.iter().all(u8::is_ascii_whitespace)
+    };
     let mut model = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match line.len() > LINE_BYTES_MAX {
             true => model.push(None),
-            false if line.iter().all(u8::is_ascii_whitespace) => {}
+            false if is_empty(line) => {}
             false => model.push(Some(line)),
         }
     }
